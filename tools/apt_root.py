@@ -1,0 +1,182 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""A private apt root: packages of any Debian suite without touching the system.
+
+The archive addresses, keys and client settings are those of the machine's own
+apt; only suites, state and caches are private (below ~/.cache/merapi/apt).
+Every file taken is appended to a record (name, version, SHA-256), so that what
+went into a build can be named later.
+
+  apt_root.py source  --suite bookworm --dest DIR PACKAGE=VERSION
+  apt_root.py fetch   --suite trixie-backports --dest DIR PACKAGE...
+  apt_root.py unpack  --suite trixie-backports --dest DIR PACKAGE...
+  apt_root.py policy  --suite trixie PACKAGE...
+"""
+
+import argparse
+import hashlib
+import json
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+CACHE = Path(os.environ.get("MERAPI_CACHE", Path.home() / ".cache" / "merapi"))
+
+
+def fail(message):
+    """Print one error and exit; nothing that was fetched before is removed."""
+    print(f"apt_root: {message}", file=sys.stderr)
+    sys.exit(1)
+
+
+def machine_archives():
+    """(uri, signed-by, is_security) of each Debian archive in the machine's apt configuration."""
+    found = []
+    for path in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]:
+        if path.suffix == ".sources":
+            for stanza in re.split(r"\n\s*\n", path.read_text()):
+                fields = dict(re.findall(r"^([A-Za-z-]+):\s*(.+)$", stanza, re.M))
+                for uri in fields.get("URIs", "").split():
+                    found.append((uri, fields.get("Signed-By"), fields.get("Suites", "")))
+        elif path.name == "sources.list" or path.suffix == ".list":
+            if path.exists():
+                for line in path.read_text().splitlines():
+                    m = re.match(r"deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+main", line)
+                    if m:
+                        key = re.search(r"signed-by=(\S+)", m.group(1) or "")
+                        found.append((m.group(2), key and key.group(1), m.group(3)))
+    archives = []
+    for uri, key, suites in found:
+        names = suites.split()
+        debian = [s for s in names if re.match(r"(bookworm|trixie|stable|oldstable)", s)]
+        if debian and not any(a[0] == uri for a in archives):
+            archives.append((uri, key, all("security" in s for s in debian)))
+    if not archives:
+        fail(
+            "expected a Debian archive in /etc/apt/sources.list or /etc/apt/sources.list.d, "
+            "found none; add one and run again"
+        )
+    return archives
+
+
+def keyring():
+    """The keyring that signs every Debian suite; Debian's own package brings it."""
+    path = Path("/usr/share/keyrings/debian-archive-keyring.gpg")
+    return str(path) if path.exists() else None
+
+
+class AptRoot:
+    """One private apt root for one suite (state, lists and cache of its own)."""
+
+    def __init__(self, suite):
+        self.suite = suite
+        self.dir = CACHE / "apt" / suite
+        for sub in ("state/lists/partial", "cache/archives/partial", "etc/preferences.d"):
+            (self.dir / sub).mkdir(parents=True, exist_ok=True)
+        (self.dir / "state/status").touch()
+        self.sources = self.dir / "etc/sources.list"
+        lines = []
+        base = suite.removesuffix("-backports")
+        for uri, key, security in machine_archives():
+            option = f"[signed-by={key or keyring()}] " if (key or keyring()) else ""
+            suites = [f"{base}-security"] if security else [base]
+            if not security and suite != base:
+                suites.append(suite)
+            for name in suites:
+                lines.append(f"deb {option}{uri} {name} main")
+                lines.append(f"deb-src {option}{uri} {name} main")
+        text = "\n".join(lines) + "\n"
+        stale = not self.sources.exists() or self.sources.read_text() != text
+        self.sources.write_text(text)
+        if stale or not any((self.dir / "state/lists").glob("*Packages*")):
+            self.run("apt-get", "update", "-q")
+
+    def options(self):
+        pairs = {
+            "Dir::State": self.dir / "state",
+            "Dir::State::status": self.dir / "state/status",
+            "Dir::Cache": self.dir / "cache",
+            "Dir::Etc::sourcelist": self.sources,
+            "Dir::Etc::sourceparts": "-",
+            "Dir::Etc::preferencesparts": self.dir / "etc/preferences.d",
+            "APT::Sandbox::User": "",
+            "Acquire::Languages": "none",
+        }
+        return [x for k, v in pairs.items() for x in ("-o", f"{k}={v}")]
+
+    def run(self, tool, *args, cwd=None, retry=True):
+        """Run an apt tool on this root; once more after an update when a version vanished."""
+        done = subprocess.run([tool, *self.options(), *args], cwd=cwd, capture_output=True, text=True)
+        if done.returncode and retry and args[0] != "update":
+            self.run("apt-get", "update", "-q")
+            return self.run(tool, *args, cwd=cwd, retry=False)
+        if done.returncode:
+            fail(
+                f"'{tool} {' '.join(args)}' on suite {self.suite} failed; "
+                f"check the network and the machine's apt configuration\n{done.stderr.strip()}"
+            )
+        return done.stdout
+
+    def closure(self, packages):
+        """Every package that `packages` need, so that an unpacked folder is complete."""
+        target = ["-t", self.suite] if self.suite.endswith("-backports") else []
+        out = self.run("apt-get", *target, "install", "--simulate", "--no-install-recommends", *packages)
+        return [f"{n}={v}" for n, v in re.findall(r"^Inst (\S+) \((\S+)", out, re.M)]
+
+
+def record(path, files, suite):
+    """Append what was taken to the JSON record at `path` (replacing older entries of the name)."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    entries = json.loads(path.read_text()) if path.exists() else {}
+    for file in files:
+        digest = hashlib.sha256(file.read_bytes()).hexdigest()
+        entries[file.name] = {"from": f"debian {suite}", "sha256": digest}
+    path.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n")
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("verb", choices=["source", "fetch", "unpack", "policy"])
+    parser.add_argument("packages", nargs="+")
+    parser.add_argument("--suite", required=True)
+    parser.add_argument("--dest", type=Path, default=Path("."))
+    parser.add_argument("--record", type=Path, default=CACHE / "inputs.json")
+    parser.add_argument("--with-dependencies", action="store_true", help="fetch or unpack the closure")
+    args = parser.parse_args()
+
+    root = AptRoot(args.suite)
+    if args.verb == "policy":
+        print(root.run("apt-cache", "policy", *args.packages))
+        return
+    args.dest.mkdir(parents=True, exist_ok=True)
+    target = ["-t", args.suite] if args.suite.endswith("-backports") else []
+    if args.verb == "source":
+        before = set(args.dest.iterdir())
+        root.run("apt-get", *target, "source", "--download-only", "-q", *args.packages, cwd=args.dest)
+        record(args.record, sorted(f for f in args.dest.iterdir() if f not in before), args.suite)
+        return
+    packages = root.closure(args.packages) if args.with_dependencies else args.packages
+    debs = root.dir / "cache" / "debs"
+    debs.mkdir(exist_ok=True)
+    have = {f for f in debs.iterdir()}
+    root.run("apt-get", *target, "download", "-q", *packages, cwd=debs)
+    names = [p.split("=")[0].split(":")[0] for p in packages]
+    files = []
+    for name in names:
+        newest = sorted(debs.glob(f"{name}_*.deb"), key=lambda f: f.stat().st_mtime)
+        if not newest:
+            fail(f"expected {name} in suite {args.suite}, found nothing; look at 'apt_root.py policy'")
+        files.append(newest[-1])
+    record(args.record, files, args.suite)
+    for file in files:
+        if args.verb == "unpack":
+            subprocess.run(["dpkg", "-x", file, args.dest], check=True)
+        else:
+            (args.dest / file.name).write_bytes(file.read_bytes())
+    print(f"{len(files)} package(s) of {args.suite} in {args.dest} ({len(set(debs.iterdir()) - have)} new)")
+
+
+if __name__ == "__main__":
+    main()

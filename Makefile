@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+# Every target sets up what it needs; what is there already costs a second at most.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+MAKEFLAGS += --no-builtin-rules
+
+JOBS ?= $(shell nproc)
+DEVICE ?= model
+APP ?=
+
+PYTEST := build/venv/bin/python -m pytest
+RUFF := build/venv/bin/ruff
+NATIVE_FLAGS := -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
+  -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$(CURDIR)/build/native/lib \
+  -DCMAKE_RUNTIME_OUTPUT_DIRECTORY=$(CURDIR)/build/native/bin
+LIBMERAPI := build/native/lib/libmerapi.so
+MERAPI_DEVICE := build/native/bin/merapi-device
+JDK := build/jdk/image
+
+.PHONY: help
+help: ## print this list
+	@echo "Merapi: garbage-collection tracing next to the memory. Targets:"
+	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@echo 'Variables: DEVICE=model (run), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
+
+.PHONY: setup
+setup: ## install Debian packages and the Python environment
+	@python3 tools/setup.py
+
+.PHONY: contract
+contract: ## regenerate the contract's C header, Scala constants and document tables
+	@python3 tools/gen_contract.py
+
+.PHONY: native
+native: setup ## build libmerapi and the device process
+	@[ -f build/native/build.ninja ] || cmake -S sim -B build/native $(NATIVE_FLAGS) > build/native.log || { cat build/native.log; exit 1; }
+	@cmake --build build/native --parallel $(JOBS)
+
+.PHONY: jdk
+jdk: native ## build the patched JDK as a folder, build/jdk/image
+	@python3 tools/build_jdk.py image --variant merapi --libmerapi $(LIBMERAPI) --jobs $(JOBS)
+
+.PHONY: jdk-stock
+jdk-stock: setup ## build the same JDK without the patch, build/jdk/stock-image
+	@python3 tools/build_jdk.py image --variant stock --jobs $(JOBS)
+
+.PHONY: apps
+apps: setup ## build the Java programs of run and bench-jvm
+	@python3 tools/build_apps.py
+
+.PHONY: run
+run: jdk apps ## run a real Java program with its heap in a window (DEVICE=, APP=)
+	@python3 sim/run/run.py --device '$(DEVICE)' --app '$(subst ','\'',$(APP))'
+
+.PHONY: test
+test: jdk apps ## everything: native, JVM, runner and style tests
+	@$(PYTEST)
+
+.PHONY: test-native
+test-native: native ## tests of libmerapi and the device process
+	@$(PYTEST) sw/libmerapi/test sim/test
+
+.PHONY: test-jvm
+test-jvm: jdk apps ## tests of the patched JVM
+	@$(PYTEST) sw/jvm-patch/test
+
+.PHONY: test-jdk
+test-jdk: jdk jdk-stock ## OpenJDK's own GC tests (jtreg) with the offload on, compared with the unpatched build
+	@python3 tools/test_jdk.py
+
+.PHONY: fuzz
+fuzz: setup ## fuzz libmerapi's readers (FUZZ_SECONDS= per target, 60)
+	@python3 tools/fuzz.py --seconds $${FUZZ_SECONDS:-60} --jobs $(JOBS)
+
+.PHONY: bench-jvm
+bench-jvm: jdk jdk-stock apps ## measure against the unpatched JDK, side by side; build/bench/jvm.json
+	@python3 sim/bench/bench_jvm.py
+
+.PHONY: lint
+lint: setup ## style of C, C++, Python and shell, drift of generated files
+	@python3 tools/lint.py
+
+.PHONY: format
+format: setup ## rewrite C, C++ and Python sources in the tree's style
+	@python3 tools/lint.py --fix
+
+.PHONY: where-jdk
+where-jdk: ## print the patched JDK's folder (with make -s: nothing else)
+	@$(MAKE) --no-print-directory -s jdk >&2
+	@echo $(CURDIR)/$(JDK)
+
+.PHONY: where-device
+where-device: ## print the path of merapi-device (with make -s: nothing else)
+	@$(MAKE) --no-print-directory -s native >&2
+	@echo $(CURDIR)/$(MERAPI_DEVICE)
+
+.PHONY: clean
+clean: ## remove build/ (the cache in ~/.cache/merapi stays)
+	rm -rf build

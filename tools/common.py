@@ -1,0 +1,91 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Paths, errors, checksums and progress lines shared by the set-up and build tools."""
+
+import contextlib
+import fcntl
+import hashlib
+import os
+import sys
+import time
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BUILD = ROOT / "build"
+CACHE = Path(os.environ.get("MERAPI_CACHE") or Path.home() / ".cache" / "merapi")
+
+
+def fail(message):
+    """Print one error (expected, found, what to do) and end with status 1."""
+    print(f"{Path(sys.argv[0]).name}: {message}", file=sys.stderr)
+    sys.exit(1)
+
+
+def inputs():
+    """The recorded versions and checksums of everything taken from outside."""
+    return tomllib.loads((ROOT / "tools/inputs.toml").read_text())
+
+
+def sha256(*paths):
+    """SHA-256 (hex) over the contents of files, in the order given."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with open(path, "rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def say(message):
+    """One line about a step that starts; flushed, so that it is seen while the step runs."""
+    print(message, flush=True)
+
+
+class Progress:
+    """Share of a long step: one line rewritten on a terminal, a line per ten percent (or 50 files) elsewhere."""
+
+    def __init__(self, title, total=0):
+        """`total` 0: unknown, the count alone is shown."""
+        self.title, self.total, self.shown, self.begin = title, total, None, time.monotonic()
+        self.live = sys.stdout.isatty()
+
+    def at(self, done):
+        seconds = f"{time.monotonic() - self.begin:.0f} s"
+        if self.total:
+            percent = min(100, 100 * done // self.total)
+            step, text = percent if self.live else percent // 10, f"{percent:3d} % ({done} of {self.total}, {seconds})"
+        else:
+            step, text = done if self.live else done // 50, f"{done} ({seconds})"
+        if step != self.shown:
+            self.shown = step
+            text = f"{self.title}: {text}"
+            print(f"\r{text}" if self.live else text, end="" if self.live else "\n", flush=True)
+
+    def end(self):
+        if self.live and self.shown is not None:
+            print(flush=True)
+
+
+@contextlib.contextmanager
+def exclusive(name):
+    """One process at a time in the step `name`; a second one waits and says so."""
+    folder = BUILD / "locks"
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / name, "w") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            say(f"waiting for another process in '{name}'")
+            fcntl.flock(file, fcntl.LOCK_EX)
+        yield
+
+
+def write_if_changed(path, data):
+    """Write bytes unless the file has them already (so that make sees no change). Returns True when written."""
+    if path.is_file() and not path.is_symlink() and path.read_bytes() == data:
+        return False
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(data)
+    part.replace(path)
+    return True

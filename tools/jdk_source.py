@@ -1,0 +1,189 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The JDK's source tree of one variant: fetched, checked, unpacked, patched and overlaid.
+
+The tree is brought to its wanted state incrementally: a file whose contents do
+not change is not touched, so that `make` in the JDK recompiles only what a
+change of a patch or of the overlay really reaches. Files that somebody edited
+in the tree by hand are never overwritten silently.
+"""
+
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from common import BUILD, CACHE, ROOT, fail, inputs, say, sha256, write_if_changed
+
+PATCHES = ROOT / "sw/jvm-patch/patches"
+OVERLAY = ROOT / "sw/jvm-patch/overlay"
+HEADERS = ROOT / "sw/libmerapi/include/merapi"
+# HotSpot's include path has src/hotspot/share, so the public headers are found as "merapi/merapi.h".
+HEADERS_IN_JDK = Path("src/hotspot/share/merapi")
+
+
+def debian_files(kind, verb):
+    """Paths of the JDK's Debian files ('source_files' or 'binary_files'), fetched when missing, always checked."""
+    jdk = inputs()["jdk"]
+    folder = CACHE / "src"
+    paths = [folder / name for name in jdk[kind]]
+    if not all(path.exists() for path in paths):
+        say(f"fetching {', '.join(p.name for p in paths)}")
+        names = [jdk["source"]] if verb == "source" else [p.name.split("_")[0] for p in paths]
+        packages = [f"{name}={jdk['version']}" for name in names]
+        tool = [sys.executable, str(ROOT / "tools/apt_root.py"), verb, "--suite", jdk["suite"], "--dest", str(folder)]
+        if subprocess.run([*tool, *packages]).returncode:
+            fail(f"expected {' '.join(packages)} in Debian {jdk['suite']}; see the message above")
+    for path in paths:
+        if not path.exists():
+            fail(f"expected {path}, found nothing after fetching; has {jdk['suite']} moved on from {jdk['version']}?")
+        checked, state = path.with_name(path.name + ".ok"), f"{path.stat().st_size} {path.stat().st_mtime_ns}"
+        if checked.exists() and checked.read_text() == state:
+            continue
+        found = sha256(path)
+        if found != jdk[kind][path.name]:
+            fail(
+                f"{path}: expected SHA-256 {jdk[kind][path.name]} (tools/inputs.toml), found {found}; "
+                "delete the file to fetch it again"
+            )
+        checked.write_text(state)
+    return paths
+
+
+def patch_files():
+    return sorted(PATCHES.glob("*.patch")) if PATCHES.is_dir() else []
+
+
+def overlay_files():
+    """{path in the JDK tree: file here} of the overlay and of libmerapi's public headers."""
+    files = {HEADERS_IN_JDK / path.name: path for path in sorted(HEADERS.glob("*.h"))}
+    if OVERLAY.is_dir():
+        files |= {p.relative_to(OVERLAY): p for p in sorted(OVERLAY.rglob("*")) if p.is_file()}
+    return files
+
+
+def touched(patch):
+    """Paths that a unified diff creates, changes or deletes."""
+    names = re.findall(r"^(?:---|\+\+\+) [ab]/(\S+)", patch.read_text(), re.M)
+    return sorted({Path(name) for name in names})
+
+
+def digest(data):
+    return None if data is None else hashlib.sha256(data).hexdigest()
+
+
+class Tree:
+    """Source tree of a variant ('merapi': with patches and overlay, 'stock': as released)."""
+
+    def __init__(self, variant):
+        self.variant = variant
+        self.dir = BUILD / "jdk" / variant
+        self.src = self.dir / "src"
+        self.pristine = self.dir / "pristine"
+        self.state_file = self.dir / "synced.json"
+
+    def unpack(self):
+        """Unpack the release unless the tree exists."""
+        if (self.src / "configure").exists():
+            return
+        (tarball,) = debian_files("source_files", "source")
+        say(f"unpacking the JDK's source into {self.src.relative_to(ROOT)}")
+        part = self.dir / "src.part"
+        shutil.rmtree(part, ignore_errors=True)
+        part.mkdir(parents=True)
+        subprocess.run(["tar", "-xf", tarball, "--strip-components=1", "-C", part], check=True)
+        shutil.rmtree(self.src, ignore_errors=True)
+        part.rename(self.src)
+
+    def originals(self, paths):
+        """{path: bytes as released, None when the release has no such file}; kept in `pristine`."""
+        absent = self.pristine / "absent.json"
+        known = set(json.loads(absent.read_text())) if absent.exists() else set()
+        wanted = [p for p in paths if str(p) not in known and not (self.pristine / p).exists()]
+        if wanted:
+            (tarball,) = debian_files("source_files", "source")
+            self.pristine.mkdir(parents=True, exist_ok=True)
+            names = "".join(f"*/{p}\n" for p in wanted)
+            command = ["tar", "-xf", tarball, "--strip-components=1", "--wildcards", "--no-wildcards-match-slash"]
+            # tar's status is 2 when a name is not in the archive, which is an answer here.
+            subprocess.run([*command, "-C", self.pristine, "-T", "-"], input=names, text=True, stderr=subprocess.DEVNULL)
+            known |= {str(p) for p in wanted if not (self.pristine / p).exists()}
+            absent.write_text(json.dumps(sorted(known)))
+        return {p: (self.pristine / p).read_bytes() if (self.pristine / p).exists() else None for p in paths}
+
+    def wanted(self):
+        """{path: bytes, None for a file to delete}: what patches and overlay make of the release."""
+        if self.variant == "stock":
+            return {}
+        patches = patch_files()
+        paths = sorted({path for patch in patches for path in touched(patch)})
+        files = dict(self.originals(paths))
+        with tempfile.TemporaryDirectory(prefix="merapi-patch-") as folder:
+            staging = Path(folder)
+            for path, data in files.items():
+                if data is not None:
+                    (staging / path).parent.mkdir(parents=True, exist_ok=True)
+                    (staging / path).write_bytes(data)
+            for patch in patches:
+                command = ["patch", "-p1", "--batch", "--no-backup-if-mismatch", "-F0", "-i", str(patch)]
+                done = subprocess.run(command, cwd=staging, capture_output=True, text=True)
+                if done.returncode:
+                    fail(
+                        f"{patch.relative_to(ROOT)} does not apply to JDK {inputs()['jdk']['version']} after the "
+                        f"patches before it; refresh it\n{done.stdout}{done.stderr}"
+                    )
+            for path in paths:
+                files[path] = (staging / path).read_bytes() if (staging / path).exists() else None
+        for path, file in overlay_files().items():
+            if path in files:
+                fail(f"{path} is in the overlay and in a patch; it can only be in one of them")
+            files[path] = file.read_bytes()
+        return files
+
+    def sync(self, force=False):
+        """Bring the unpacked tree to its wanted state. Returns the number of files changed."""
+        files = self.wanted()
+        before = json.loads(self.state_file.read_text()) if self.state_file.exists() else {}
+        gone = [Path(p) for p in before if Path(p) not in files]
+        for path, data in self.originals(gone).items():
+            files[path] = data
+        released = self.originals([p for p in files if str(p) not in before])
+        edited, changes = [], []
+        for path, data in sorted(files.items()):
+            target = self.src / path
+            now = digest(target.read_bytes()) if target.exists() else None
+            if now == digest(data):
+                continue
+            if now not in (before.get(str(path)), digest(released.get(path))):
+                edited.append(str(path))
+            changes.append((path, data))
+        if edited and not force:
+            fail(
+                "these files in the unpacked tree were edited by hand and differ from patches and overlay; carry the "
+                f"edits over (build_jdk.py diff) or start with --force: {', '.join(edited)}"
+            )
+        for path, data in changes:
+            if data is None:
+                (self.src / path).unlink()
+            else:
+                write_if_changed(self.src / path, data)
+        state = {str(p): digest(data) for p, data in files.items() if p not in gone}
+        self.dir.mkdir(parents=True, exist_ok=True)
+        self.state_file.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n")
+        return len(changes)
+
+    def diff(self, more=()):
+        """Unified diff from the release to the tree as it is, of the patched files and of `more` paths."""
+        paths = sorted({path for patch in patch_files() for path in touched(patch)} | {Path(p) for p in more})
+        self.originals(paths)
+        text = ""
+        for path in paths:
+            old, new = self.pristine / path, self.src / path
+            pair = [str(f) if f.exists() else "/dev/null" for f in (old, new)]
+            labels = [x if x == "/dev/null" else f"{side}/{path}" for side, x in zip("ab", pair, strict=True)]
+            command = ["diff", "-u", "--label", labels[0], "--label", labels[1], *pair]
+            text += subprocess.run(command, capture_output=True, text=True).stdout
+        return text

@@ -1,0 +1,86 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Set the machine up: Debian packages and the private Python environment.
+
+Does nothing, in well under a second, when everything is there. Packages are
+installed only by root; for anybody else the command to run is printed.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+
+from common import BUILD, ROOT, exclusive, fail, say, sha256
+
+PACKAGES = ROOT / "tools/debian-packages.txt"
+REQUIREMENTS = ROOT / "tools/requirements.txt"
+
+
+def wanted_packages():
+    """Names in tools/debian-packages.txt."""
+    lines = (line.split("#")[0].strip() for line in PACKAGES.read_text().splitlines())
+    return [line for line in lines if line]
+
+
+def installed(packages):
+    """{name: version} of those packages that dpkg has installed."""
+    done = subprocess.run(
+        ["dpkg-query", "-W", "-f", "${Package} ${db:Status-Status} ${Version}\n", *packages],
+        capture_output=True,
+        text=True,
+    )
+    rows = (line.split() for line in done.stdout.splitlines())
+    return {row[0]: row[2] for row in rows if len(row) == 3 and row[1] == "installed"}
+
+
+def debian_packages():
+    """Install what is missing and record the versions in build/setup/packages.json."""
+    if not shutil.which("dpkg-query"):
+        fail("expected a Debian system (12, bookworm), found no dpkg-query; use a Debian 12 machine or container")
+    wanted = wanted_packages()
+    missing = [p for p in wanted if p not in installed(wanted)]
+    if missing:
+        command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
+        if os.geteuid() != 0:
+            fail(f"{len(missing)} Debian package(s) are missing; as root run:\n  {' '.join(command)}\nand start again")
+        say(f"installing {len(missing)} Debian package(s): {' '.join(missing)}")
+        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+        log = BUILD / "setup/apt.log"
+        with open(log, "w") as file:
+            for step in (["apt-get", "update", "-q"], command):
+                if subprocess.run(step, env=environment, stdout=file, stderr=file).returncode:
+                    tail = "\n".join(log.read_text().splitlines()[-15:])
+                    fail(f"'{' '.join(step[:2])}' failed; see {log}\n{tail}")
+    versions = installed(wanted)
+    (BUILD / "setup/packages.json").write_text(json.dumps(versions, indent=1, sort_keys=True) + "\n")
+
+
+def python_environment():
+    """build/venv with exactly tools/requirements.txt."""
+    venv, stamp = BUILD / "venv", BUILD / "venv/requirements.sha256"
+    state = sha256(REQUIREMENTS)
+    if stamp.exists() and stamp.read_text() == state and (venv / "bin/pytest").exists():
+        return
+    say("preparing build/venv (pytest, ruff)")
+    shutil.rmtree(venv, ignore_errors=True)
+    subprocess.run([sys.executable, "-m", "venv", venv], check=True)
+    pip = [venv / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]
+    if subprocess.run([*pip, "-r", REQUIREMENTS]).returncode:
+        shutil.rmtree(venv, ignore_errors=True)
+        fail("pip could not install tools/requirements.txt; check the network and pip's configuration")
+    stamp.write_text(state)
+
+
+def main():
+    argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
+    (BUILD / "setup").mkdir(parents=True, exist_ok=True)
+    with exclusive("setup"):
+        debian_packages()
+        python_environment()
+
+
+if __name__ == "__main__":
+    main()

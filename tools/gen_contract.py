@@ -125,9 +125,9 @@ def scala(contract):
         out.append("  }")
     for struct in contract["struct"]:
         out += ["", f"  /** {struct['doc']} */", f"  object {camel(struct['name'])}Layout {{"]
-        out.append(f"    val Size = {struct['size']}")
+        out.append(f"    val Bytes = {struct['size']}")
         if "offset" in struct:
-            out.append(f"    val Offset = {struct['offset']:#05x}")
+            out.append(f"    val At = {struct['offset']:#05x}")
         for field in struct["fields"]:
             if field["name"].startswith("reserved"):
                 continue

@@ -201,15 +201,15 @@ object Contract {
 
   /** One entry of the area directory. */
   object AreaDescLayout {
-    val Size = 16
+    val Bytes = 16
     val Offset = 0 // u64: byte offset in the window; 0 means the area does not exist
     val Size = 8 // u64: bytes
   }
 
   /** Says that this is a window and which contract it follows. */
   object IdentityLayout {
-    val Size = 64
-    val Offset = 0x000
+    val Bytes = 64
+    val At = 0x000
     val Magic = 0 // u64: MAGIC, written last
     val VersionMajor = 8 // u16: contract major version: must be equal
     val VersionMinor = 10 // u16: contract minor version: the device's must be at least this
@@ -220,8 +220,8 @@ object Contract {
 
   /** Latched and checked by BEGIN_CYCLE. */
   object ConfigLayout {
-    val Size = 64
-    val Offset = 0x040
+    val Bytes = 64
+    val At = 0x040
     val HeapBase = 0 // u64: virtual address of heap byte 0, as references encode it
     val NarrowOopBase = 8 // u64: address of narrow reference 0 (ignored with 8-byte references)
     val NarrowOopShift = 16 // u8: 0 to 8
@@ -236,15 +236,15 @@ object Contract {
 
   /** Where the areas are; latched and checked by BEGIN_CYCLE. */
   object DirectoryLayout {
-    val Size = 256
-    val Offset = 0x080
+    val Bytes = 256
+    val At = 0x080
     val Area = 0 // area_desc, count 16: by enum area
   }
 
   /** Ring indexes count entries since the handshake and never wrap; slot = index mod ring size. */
   object HostIndexLayout {
-    val Size = 64
-    val Offset = 0x200
+    val Bytes = 64
+    val At = 0x200
     val Generation = 0 // u64: even and not 0: a host asks for a handshake or has one; odd: revoked, the device must not touch the window
     val SubmissionProduced = 8 // u64: entries written
     val CompletionConsumed = 16 // u64: entries read
@@ -254,8 +254,8 @@ object Contract {
 
   /** Request counters; a device acknowledges by copying them. Reset to 0 before a handshake. */
   object HostRequestLayout {
-    val Size = 64
-    val Offset = 0x240
+    val Bytes = 64
+    val At = 0x240
     val Pause = 0 // u32: a pause is in force while pause != resume
     val Resume = 4 // u32: set to pause to resume
     val Abort = 8 // u32: incremented to drop the cycle and every submission made so far
@@ -263,8 +263,8 @@ object Contract {
 
   /** Who answered. */
   object DeviceIdentityLayout {
-    val Size = 64
-    val Offset = 0x400
+    val Bytes = 64
+    val At = 0x400
     val Magic = 0 // u32: DEVICE_MAGIC
     val VersionMajor = 4 // u16: contract version of the device
     val VersionMinor = 6 // u16: 
@@ -280,8 +280,8 @@ object Contract {
 
   /** The device's side of the rings. */
   object DeviceIndexLayout {
-    val Size = 64
-    val Offset = 0x440
+    val Bytes = 64
+    val At = 0x440
     val Generation = 0 // u64: generation answered; written last in a handshake
     val SubmissionConsumed = 8 // u64: entries taken; their slots may be written again
     val CompletionProduced = 16 // u64: entries written
@@ -292,8 +292,8 @@ object Contract {
 
   /** Acknowledgements of host_request. */
   object DeviceAckLayout {
-    val Size = 64
-    val Offset = 0x480
+    val Bytes = 64
+    val At = 0x480
     val Pause = 0 // u32: copied when no request is in flight and every held line is written back
     val Resume = 4 // u32: copied when tracing goes on
     val Abort = 8 // u32: copied when the cycle is dropped; later submissions are new
@@ -301,8 +301,8 @@ object Contract {
 
   /** Written after the memory responses of everything earlier. */
   object IdleRecordLayout {
-    val Size = 64
-    val Offset = 0x4c0
+    val Bytes = 64
+    val At = 0x4c0
     val Cycle = 0 // u32: cycle id
     val Idle = 4 // u32: 1: no grey held, no rescan flag, nothing in flight; set last, cleared first
     val Consumed = 8 // u64: device_index.submission_consumed at that time
@@ -311,8 +311,8 @@ object Contract {
 
   /** The first fault since the handshake; code is written last. */
   object FaultRecordLayout {
-    val Size = 64
-    val Offset = 0x500
+    val Bytes = 64
+    val At = 0x500
     val Code = 0 // u32: enum fault
     val Cycle = 4 // u32: cycle id
     val Address = 8 // u64: see enum fault
@@ -321,14 +321,14 @@ object Contract {
 
   /** Refreshed at least at every pause, idle record and completion of CLEAR_BITMAP or FENCE. */
   object CountersLayout {
-    val Size = 1024
-    val Offset = 0x800
+    val Bytes = 1024
+    val At = 0x800
     val Value = 0 // u64, count 128: by enum counter
   }
 
   /** Entry of the submission ring. Sequence and cycle are written last. */
   object SubmissionLayout {
-    val Size = 64
+    val Bytes = 64
     val Opcode = 0 // u8: enum op
     val Flags = 1 // u8: zero
     val Count = 2 // u16: payload words used (GREY)
@@ -340,7 +340,7 @@ object Contract {
 
   /** Entry of the completion ring. Sequence and cycle are written last. */
   object CompletionLayout {
-    val Size = 64
+    val Bytes = 64
     val Type = 0 // u8: enum comp
     val Flags = 1 // u8: zero
     val Count = 2 // u16: payload words used (DEFER, SHAPE_SEEN, FOREIGN)
@@ -352,14 +352,14 @@ object Contract {
 
   /** A run of reference fields. */
   object RefBlockLayout {
-    val Size = 8
+    val Bytes = 8
     val Offset = 0 // u32: bytes from the object's start
     val Count = 4 // u32: references
   }
 
   /** Slot of the shape table. The key is written last, so that a reader never sees half a shape. */
   object ShapeLayout {
-    val Size = 64
+    val Bytes = 64
     val KlassWord = 0 // u64: the klass word as objects hold it (zero-extended when 4 bytes wide): the key
     val Kind = 8 // u8: enum shape_kind
     val Flags = 9 // u8: bits by enum shape_flag

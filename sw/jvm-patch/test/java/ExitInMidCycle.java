@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+
+import java.util.concurrent.CountDownLatch;
+
+/**
+ * The program ends while a cycle runs. {@code how} says the way: exit, halt, hook (exit, with a shutdown hook that
+ * collects) or return (from main, with a daemon thread collecting); {@code micros} says how late.
+ *
+ * @flags -Xms192m -Xmx192m
+ * @traces 0
+ */
+public final class ExitInMidCycle {
+    public static void main(String[] args) throws Exception {
+        var stress = new Stress(args);
+        Stress.Node list = null;
+        var fan = new Stress.Node[stress.count("count", 600_000)];
+        for (int i = 0; i < fan.length; i++) {
+            list = i % 2 == 0 ? new Stress.Node(i, list) : list;
+            fan[fan.length - 1 - i] = new Stress.Node(i, list);
+        }
+        System.gc();
+        for (int i = 0; i < fan.length; i += 101) {
+            fan[fan.length - 1 - i].intact(i);
+        }
+        var started = new CountDownLatch(1);
+        var collector = new Thread(() -> {
+            started.countDown();
+            while (true) {
+                System.gc();
+            }
+        });
+        collector.setDaemon(true);
+        collector.start();
+        started.await();
+        long micros = stress.option("micros", 30_000);
+        Thread.sleep(micros / 1000, (int) (micros % 1000) * 1000);
+        stress.ok("nodes %d", fan.length);
+        System.out.flush();
+        switch (stress.option("how", "exit")) {
+            case "exit":
+                System.exit(0);
+                break;
+            case "halt":
+                Runtime.getRuntime().halt(0);
+                break;
+            case "hook":
+                Runtime.getRuntime().addShutdownHook(new Thread(System::gc));
+                System.exit(0);
+                break;
+            default:
+                return;
+        }
+    }
+}

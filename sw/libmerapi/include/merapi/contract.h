@@ -135,6 +135,11 @@ enum merapi_shape_flag {
   MERAPI_SHAPE_FLAG_QUIET = 0, /* do not report SHAPE_SEEN: the klass keeps nothing alive (primitive arrays) */
 };
 
+/* Bits of a DEFER completion's flags (bit numbers). */
+enum merapi_defer_flag {
+  MERAPI_DEFER_FLAG_UNSIZED = 0, /* the klass had no shape: the device marked the objects and could not size them; the host adds their live words */
+};
+
 /* Fault codes: why a context stopped. */
 enum merapi_fault {
   MERAPI_FAULT_NONE = 0, /* no fault */

@@ -131,6 +131,11 @@ object Contract {
     val Quiet = 0 // do not report SHAPE_SEEN: the klass keeps nothing alive (primitive arrays)
   }
 
+  /** Bits of a DEFER completion's flags (bit numbers). */
+  object DeferFlag {
+    val Unsized = 0 // the klass had no shape: the device marked the objects and could not size them; the host adds their live words
+  }
+
   /** Fault codes: why a context stopped. */
   object Fault {
     val None = 0 // no fault

@@ -1,0 +1,84 @@
+/*
+ * Copyright (c) 2026, the Merapi authors. All rights reserved.
+ * DO NOT ALTER OR REMOVE COPYRIGHT NOTICES OR THIS FILE HEADER.
+ *
+ * This code is free software; you can redistribute it and/or modify it
+ * under the terms of the GNU General Public License version 2 only, as
+ * published by the Free Software Foundation, with the Classpath exception
+ * as provided in the LICENSE file that accompanies OpenJDK.
+ *
+ * This code is distributed in the hope that it will be useful, but WITHOUT
+ * ANY WARRANTY; without even the implied warranty of MERCHANTABILITY or
+ * FITNESS FOR A PARTICULAR PURPOSE.  See the GNU General Public License
+ * version 2 for more details.
+ */
+
+#include "precompiled.hpp"
+#include "gc/g1/g1CollectedHeap.inline.hpp"
+#include "gc/g1/g1ConcurrentMarkBitMap.inline.hpp"
+#include "gc/g1/heapRegion.inline.hpp"
+#include "gc/g1/merapi/g1MerapiGreys.inline.hpp"
+#include "memory/iterator.inline.hpp"
+#include "oops/access.inline.hpp"
+#include "oops/compressedOops.inline.hpp"
+#include "oops/oop.inline.hpp"
+
+G1MerapiGreys::G1MerapiGreys(G1CollectedHeap* g1h, merapi_window* window) :
+  _g1h(g1h),
+  _window(window),
+  _bitmap(NULL),
+  _cycle(0),
+  _pending(256),
+  _submitted(0) { }
+
+void G1MerapiGreys::reset(const G1CMBitMap* bitmap, uint32_t cycle) {
+  _bitmap = bitmap;
+  _cycle = cycle;
+  _pending.clear();
+  _submitted = 0;
+}
+
+bool G1MerapiGreys::submit() {
+  const int Batch = 64;
+  merapi_submission entries[Batch];
+  while (!_pending.is_empty()) {
+    int count = 0;
+    int taken = 0;
+    int left = _pending.length();
+    while (count < Batch && left > 0) {
+      merapi_submission* entry = &entries[count++];
+      memset(entry, 0, sizeof(*entry));
+      entry->opcode = MERAPI_OP_GREY;
+      entry->cycle = _cycle;
+      while (entry->count < MERAPI_ENTRY_WORDS && left > 0) {
+        entry->payload[entry->count++] = _pending.at(--left);
+        taken++;
+      }
+    }
+    int accepted = G1MerapiLibrary::submit(_window, entries, count);
+    if (accepted < 0) {
+      return false;
+    }
+    int words = 0;
+    for (int i = 0; i < accepted; i++) {
+      words += entries[i].count;
+    }
+    _pending.trunc_to(_pending.length() - words);
+    _submitted += words;
+    if (accepted < count) {
+      return false;
+    }
+  }
+  return true;
+}
+
+template <class T>
+void G1MerapiOopClosure::do_oop_work(T* p) {
+  T heap_oop = RawAccess<MO_RELAXED>::oop_load(p);
+  if (!CompressedOops::is_null(heap_oop)) {
+    _greys->add(CompressedOops::decode_not_null(heap_oop));
+  }
+}
+
+template void G1MerapiOopClosure::do_oop_work(oop* p);
+template void G1MerapiOopClosure::do_oop_work(narrowOop* p);

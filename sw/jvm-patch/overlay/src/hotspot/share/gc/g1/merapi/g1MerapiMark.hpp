@@ -1,0 +1,163 @@
+/*
+ * Copyright (c) 2026, the Merapi authors. All rights reserved.
+ * DO NOT ALTER OR REMOVE COPYRIGHT NOTICES OR THIS FILE HEADER.
+ *
+ * This code is free software; you can redistribute it and/or modify it
+ * under the terms of the GNU General Public License version 2 only, as
+ * published by the Free Software Foundation, with the Classpath exception
+ * as provided in the LICENSE file that accompanies OpenJDK.
+ *
+ * This code is distributed in the hope that it will be useful, but WITHOUT
+ * ANY WARRANTY; without even the implied warranty of MERCHANTABILITY or
+ * FITNESS FOR A PARTICULAR PURPOSE.  See the GNU General Public License
+ * version 2 for more details.
+ */
+
+#ifndef SHARE_GC_G1_MERAPI_G1MERAPIMARK_HPP
+#define SHARE_GC_G1_MERAPI_G1MERAPIMARK_HPP
+
+#include "gc/g1/merapi/g1MerapiGreys.hpp"
+#include "gc/g1/merapi/g1MerapiShapes.hpp"
+#include "gc/g1/merapi/g1MerapiWindow.hpp"
+#include "memory/allocation.hpp"
+#include "utilities/ticks.hpp"
+
+class G1CollectedHeap;
+class G1ConcurrentMark;
+class G1MerapiRetryTask;
+class HeapRegion;
+
+// What one offloaded cycle did, for the log and the JFR event.
+struct G1MerapiTrace {
+  uint32_t _cycle;
+  size_t   _shapes;
+  size_t   _satb;            // references taken from SATB buffers
+  size_t   _deferred;        // objects scanned by the host
+  size_t   _pauses;
+  jlong    _pause_max_nanos;  // longest wait for an acknowledgement
+  Ticks    _start_ticks;
+  jlong    _start_nanos;     // hand-over
+  jlong    _end_nanos;       // hand-back
+  jlong    _cpu_nanos;       // host threads, between hand-over and hand-back
+};
+
+// Concurrent marking by a tracer beside the memory.
+//
+// The next bitmap has one owner at a time. Root marks are the host's; then
+// mark_from_roots hands the bitmap over with the greys in it, and until
+// hand-back the host marks nothing: what it finds (SATB values, fields of
+// deferred objects, class-loader data) it sends as grey candidates. Young
+// collections pause the device and own bitmap, live words and limits while
+// the pause lasts. After hand-back preclean and remark are stock.
+//
+// Whatever goes wrong with the device (dead, stuck, slow, or an answer that
+// cannot be right) ends in one way: at a safepoint the generation is ended,
+// both bitmaps move to private memory, and the whole cycle is abandoned; a new
+// cycle is requested at once and marks on the CPU. It never continues
+// from a bitmap that a failed device wrote, and it cannot merely clear it: the
+// marks from the start pause and root-region scan exist nowhere else.
+//
+// State, written inside the suspendible thread set or at safepoints only:
+//   Host    the host owns the bitmap
+//   Device  the device owns it
+//   Failed  the device owned it and must not be trusted any more; the next
+//           safepoint abandons the cycle
+class G1MerapiMark : public CHeapObj<mtGC> {
+  friend class G1MerapiServeTask;
+
+  enum State { Host, Device, Failed };
+
+  G1CollectedHeap*   _g1h;
+  G1ConcurrentMark*  _cm;
+  G1MerapiWindow*    _window;
+  merapi_window*     _handle;
+  G1MerapiShapes     _shapes;
+  G1MerapiGreys      _greys;
+  G1MerapiRetryTask* _retry_task;
+
+  volatile State     _state;
+  uint32_t           _cycle;
+  bool               _mark_on_cpu;        // the cycle after an abandoned one
+  bool               _abandoned;          // this cycle was abandoned and is not completed
+  uint               _abandoned_full_gcs; // full collections when it was
+  bool               _retry;              // ask for a new cycle when this one has ended
+  G1MerapiTrace      _trace;
+
+  char               _reason[64];
+  char               _detail[320];
+
+  static G1MerapiMark* _instance;
+
+  G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiWindow* window);
+
+  int next_bitmap() const;
+
+  void fail(const char* reason, const char* format, ...) ATTRIBUTE_PRINTF(3, 4);
+  void log_fallback(bool abandoned) const;
+  void log_trace() const;
+
+  // Steps of a cycle, in the suspendible thread set, by the serving worker.
+  void set_limits();
+  bool hand_over();
+  bool hand_back();
+  bool add_live_words();
+  void serve();
+  int  drain_completions();
+  bool handle_completion(const merapi_completion* completion);
+  bool handle_deferred(uint64_t address, bool unsized);
+  int  drain_satb();
+  bool check_alive();
+
+  void revoke_and_abandon();
+
+public:
+  // After the collector and its window exist.
+  static void initialize(G1CollectedHeap* g1h, G1ConcurrentMark* cm);
+  static G1MerapiMark* instance() { return _instance; }
+
+  // G1ConcurrentMark::mark_from_roots: false if the cycle has to be marked on the
+  // CPU; true when it is marked, or aborted.
+  bool mark_from_roots();
+
+  // Around a young collection, at its safepoint.
+  void pause();
+  void resume();
+
+  // G1ConcurrentMark::concurrent_cycle_abort, at a safepoint, before the bitmap
+  // is cleared.
+  void before_abort();
+  // A region was reclaimed in a pause: forget what the device counted in it.
+  void region_reclaimed(uint region);
+  // At the remark pause: verification found a device's marks to be wrong.
+  void abandon_at_remark(size_t missed, size_t incomplete, size_t live_mismatch);
+  // At a safepoint, if the device failed.
+  void abandon_if_failed();
+  // The next bitmap is clear and the cycle over.
+  void next_bitmap_cleared();
+  // The concurrent mark thread ends a cycle: true if it was abandoned and must
+  // not count as completed.
+  bool cycle_ends_abandoned();
+  // After the end of a cycle: starts the retry of an abandoned one.
+  void request_retry();
+
+  void note_unloading() { _shapes.note_unloading(); }
+  // Was the cycle that remark finishes traced by a device?
+  bool traced_this_cycle() const { return _trace._end_nanos != 0; }
+};
+
+// Pauses the device for a scope of a young collection.
+class G1MerapiPause : public StackObj {
+public:
+  G1MerapiPause() {
+    if (G1MerapiMark::instance() != NULL) {
+      G1MerapiMark::instance()->pause();
+    }
+  }
+  ~G1MerapiPause() {
+    if (G1MerapiMark::instance() != NULL) {
+      G1MerapiMark::instance()->resume();
+    }
+  }
+};
+
+#endif // SHARE_GC_G1_MERAPI_G1MERAPIMARK_HPP

@@ -1,0 +1,234 @@
+/*
+ * Copyright (c) 2026, the Merapi authors. All rights reserved.
+ * DO NOT ALTER OR REMOVE COPYRIGHT NOTICES OR THIS FILE HEADER.
+ *
+ * This code is free software; you can redistribute it and/or modify it
+ * under the terms of the GNU General Public License version 2 only, as
+ * published by the Free Software Foundation, with the Classpath exception
+ * as provided in the LICENSE file that accompanies OpenJDK.
+ *
+ * This code is distributed in the hope that it will be useful, but WITHOUT
+ * ANY WARRANTY; without even the implied warranty of MERCHANTABILITY or
+ * FITNESS FOR A PARTICULAR PURPOSE.  See the GNU General Public License
+ * version 2 for more details.
+ */
+
+#include "precompiled.hpp"
+#include "classfile/javaClasses.hpp"
+#include "gc/g1/g1RegionToSpaceMapper.hpp"
+#include "gc/g1/heapRegion.hpp"
+#include "gc/g1/merapi/g1MerapiWindow.hpp"
+#include "logging/log.hpp"
+#include "oops/arrayOop.hpp"
+#include "oops/compressedOops.hpp"
+#include "runtime/globals.hpp"
+#include "runtime/os.hpp"
+#include "runtime/safepoint.hpp"
+#include "services/memTracker.hpp"
+#include "utilities/align.hpp"
+#include "utilities/globalDefinitions.hpp"
+
+#include <sys/mman.h>
+
+// How long a handshake may take before the cycle is marked on the CPU.
+static const uint64_t HandshakeMicros = 100 * 1000;
+
+G1MerapiWindow* G1MerapiWindow::_instance = NULL;
+
+// A reservation whose memory is already there.
+class G1MerapiSpace : public ReservedSpace {
+public:
+  G1MerapiSpace(const ReservedSpace& reserved) : ReservedSpace(reserved) { _special = true; }
+};
+
+G1MerapiWindow::G1MerapiWindow(merapi_window* window, const ReservedSpace& heap) :
+  _window(window),
+  _heap_base(heap.base()),
+  _heap_size(heap.size()),
+  _configured(false)
+{
+  for (int i = 0; i < 2; i++) {
+    _bitmap_base[i] = NULL;
+    _bitmap_size[i] = 0;
+    _bitmap_private[i] = false;
+  }
+}
+
+uint64_t G1MerapiWindow::area_offset(merapi_area area) const {
+  return G1MerapiLibrary::layout_of(_window)->area[area].offset;
+}
+
+void G1MerapiWindow::initialize(const ReservedSpace& heap) {
+  if (MerapiWindow == NULL) {
+    return;
+  }
+  char reason[512];
+  if (!G1MerapiLibrary::load(reason, sizeof(reason))) {
+    log_warning(gc, merapi)("Marking stays on the CPU: %s", reason);
+    return;
+  }
+  if (!is_aligned(heap.base(), MERAPI_MAPPED_ALIGNMENT) || !is_aligned(heap.size(), os::vm_page_size())) {
+    log_warning(gc, merapi)("Marking stays on the CPU: expected a heap aligned to %u bytes, found it at " PTR_FORMAT,
+                            MERAPI_MAPPED_ALIGNMENT, p2i(heap.base()));
+    return;
+  }
+
+  merapi_geometry geometry;
+  memset(&geometry, 0, sizeof(geometry));
+  geometry.heap_bytes = heap.size();
+  geometry.region_log2 = (uint8_t)HeapRegion::LogOfHRGrainBytes;
+  geometry.alignment_log2 = (uint8_t)LogMinObjAlignmentInBytes;
+
+  merapi_error error;
+  merapi_window* window = NULL;
+  int result = G1MerapiLibrary::open(MerapiWindow, &geometry, MERAPI_OPEN_FORMAT, &window, &error);
+  if (result != 0) {
+    log_warning(gc, merapi)("Marking stays on the CPU: cannot open window %s: %s", MerapiWindow, error.message);
+    return;
+  }
+  G1MerapiWindow* self = new G1MerapiWindow(window, heap);
+  uint64_t offset = self->area_offset(MERAPI_AREA_HEAP);
+  result = G1MerapiLibrary::map_fixed(window, offset, heap.size(), heap.base());
+  if (result != 0) {
+    // The reservation may be damaged now: there is no heap to go on with.
+    vm_exit_during_initialization(err_msg("Could not map the heap at offset " UINT64_FORMAT " of window %s: %s",
+                                          offset, MerapiWindow, os::strerror(-result)));
+  }
+  MemTracker::record_virtual_memory_commit((address)heap.base(), heap.size(), CALLER_PC);
+  _instance = self;
+  log_info(gc, merapi)("Window %s: " UINT64_FORMAT " bytes, heap at offset " UINT64_FORMAT " mapped at " PTR_FORMAT,
+                       MerapiWindow, G1MerapiLibrary::window_bytes(window), offset, p2i(heap.base()));
+}
+
+ReservedSpace G1MerapiWindow::heap_space(const ReservedSpace& heap) {
+  if (_instance == NULL) {
+    return heap;
+  }
+  return G1MerapiSpace(heap);
+}
+
+G1RegionToSpaceMapper* G1MerapiWindow::bitmap_storage(int which, size_t size, size_t translation_factor) {
+  if (_instance == NULL) {
+    return NULL;
+  }
+  merapi_area area = which == 0 ? MERAPI_AREA_BITMAP0 : MERAPI_AREA_BITMAP1;
+  const merapi_area_desc* desc = &G1MerapiLibrary::layout_of(_instance->_window)->area[area];
+  size_t mapped = align_up(size, (size_t)MERAPI_MAPPED_ALIGNMENT);
+  guarantee(size <= align_up(desc->size, (uint64_t)MERAPI_AREA_ALIGNMENT), "bitmap area too small");
+  ReservedSpace reserved(mapped, MERAPI_MAPPED_ALIGNMENT, os::vm_page_size());
+  if (!reserved.is_reserved()) {
+    vm_exit_during_initialization("Could not reserve address space for a mark bitmap in the window");
+  }
+  int result = G1MerapiLibrary::zero(_instance->_window, desc->offset, desc->size);
+  if (result == 0) {
+    result = G1MerapiLibrary::map_fixed(_instance->_window, desc->offset, mapped, reserved.base());
+  }
+  if (result != 0) {
+    vm_exit_during_initialization(err_msg("Could not map a mark bitmap in the window: %s", os::strerror(-result)));
+  }
+  MemTracker::record_virtual_memory_commit((address)reserved.base(), mapped, CALLER_PC);
+  _instance->_bitmap_base[which] = reserved.base();
+  _instance->_bitmap_size[which] = mapped;
+  return G1RegionToSpaceMapper::create_mapper(G1MerapiSpace(reserved), size, os::vm_page_size(),
+                                              HeapRegion::GrainBytes, translation_factor, mtGC);
+}
+
+bool G1MerapiWindow::configure(merapi_error* error) {
+  merapi_config config;
+  memset(&config, 0, sizeof(config));
+  config.heap_base = (uint64_t)_heap_base;
+  config.narrow_oop_base = UseCompressedOops ? (uint64_t)CompressedOops::base() : 0;
+  config.narrow_oop_shift = (uint8_t)(UseCompressedOops ? CompressedOops::shift() : 0);
+  config.oop_bytes = (uint8_t)heapOopSize;
+  config.klass_bytes = (uint8_t)(UseCompressedClassPointers ? sizeof(narrowKlass) : sizeof(Klass*));
+  config.alignment_log2 = (uint8_t)LogMinObjAlignmentInBytes;
+  config.region_log2 = (uint8_t)HeapRegion::LogOfHRGrainBytes;
+  config.coherence = MERAPI_COHERENCE_COHERENT;
+  config.mirror_size_offset = (uint32_t)java_lang_Class::oop_size_offset();
+  config.region_count = (uint32_t)(_heap_size >> HeapRegion::LogOfHRGrainBytes);
+  assert(oopDesc::klass_offset_in_bytes() == 8, "the contract fixes the klass word's offset");
+  assert(arrayOopDesc::length_offset_in_bytes() == 8 + config.klass_bytes, "the length follows the klass word");
+  return G1MerapiLibrary::configure(_window, &config, error) == 0;
+}
+
+bool G1MerapiWindow::ensure_attached(merapi_error* error) {
+  error->message[0] = '\0';
+  if (!_configured) {
+    if (!configure(error)) {
+      return false;
+    }
+    _configured = true;
+  }
+  if (G1MerapiLibrary::attached(_window)) {
+    if (!G1MerapiLibrary::device_gone(_window)) {
+      return true;
+    }
+    G1MerapiLibrary::revoke(_window);
+  }
+  if (G1MerapiLibrary::attach(_window, HandshakeMicros, error) != 0) {
+    return false;
+  }
+  merapi_device_identity identity;
+  G1MerapiLibrary::device_info(_window, &identity);
+  log_info(gc, merapi)("Device %.*s (%s, process " UINT64_FORMAT ") answered generation " UINT64_FORMAT,
+                       (int)sizeof(identity.name), (const char*)identity.name,
+                       G1MerapiLibrary::kind_name(identity.kind), identity.pid,
+                       G1MerapiLibrary::generation(_window));
+  return true;
+}
+
+// The new memory is filled before it replaces the window's pages in one step:
+// no reader of the previous bitmap sees anything but its contents.
+bool G1MerapiWindow::make_private(int which, bool keep_contents) {
+  if (_bitmap_private[which]) {
+    return true;
+  }
+  size_t size = _bitmap_size[which];
+  void* memory = ::mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    return false;
+  }
+  if (keep_contents) {
+    memcpy(memory, _bitmap_base[which], size);
+  }
+  if (::mremap(memory, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, _bitmap_base[which]) == MAP_FAILED) {
+    ::munmap(memory, size);
+    return false;
+  }
+  _bitmap_private[which] = true;
+  return true;
+}
+
+void G1MerapiWindow::revoke(int next) {
+  assert(SafepointSynchronize::is_at_safepoint(), "bitmaps change under nobody");
+  G1MerapiLibrary::revoke(_window);
+  if (!make_private(next, false) || !make_private(1 - next, true)) {
+    vm_exit_out_of_memory(_bitmap_size[next], OOM_MMAP_ERROR, "private mark bitmap after a device failure");
+  }
+}
+
+bool G1MerapiWindow::readopt(int which) {
+  if (!_bitmap_private[which]) {
+    return true;
+  }
+  merapi_error error;
+  if (!ensure_attached(&error)) {
+    log_debug(gc, merapi)("The next bitmap stays private: %s", error.message);
+    return false;
+  }
+  // The device has answered a new generation and holds no cycle: it writes no
+  // bitmap, so the window's pages can be cleared and shown again.
+  merapi_area area = which == 0 ? MERAPI_AREA_BITMAP0 : MERAPI_AREA_BITMAP1;
+  uint64_t offset = area_offset(area);
+  int result = G1MerapiLibrary::zero(_window, offset, G1MerapiLibrary::layout_of(_window)->area[area].size);
+  if (result == 0) {
+    result = G1MerapiLibrary::map_fixed(_window, offset, _bitmap_size[which], _bitmap_base[which]);
+  }
+  if (result != 0) {
+    log_warning(gc, merapi)("The next bitmap stays private: %s", os::strerror(-result));
+    return false;
+  }
+  _bitmap_private[which] = false;
+  log_info(gc, merapi)("Bitmap %d is in the window again", which);
+  return true;
+}

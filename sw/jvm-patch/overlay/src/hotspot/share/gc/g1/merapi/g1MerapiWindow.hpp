@@ -1,0 +1,86 @@
+/*
+ * Copyright (c) 2026, the Merapi authors. All rights reserved.
+ * DO NOT ALTER OR REMOVE COPYRIGHT NOTICES OR THIS FILE HEADER.
+ *
+ * This code is free software; you can redistribute it and/or modify it
+ * under the terms of the GNU General Public License version 2 only, as
+ * published by the Free Software Foundation, with the Classpath exception
+ * as provided in the LICENSE file that accompanies OpenJDK.
+ *
+ * This code is distributed in the hope that it will be useful, but WITHOUT
+ * ANY WARRANTY; without even the implied warranty of MERCHANTABILITY or
+ * FITNESS FOR A PARTICULAR PURPOSE.  See the GNU General Public License
+ * version 2 for more details.
+ */
+
+#ifndef SHARE_GC_G1_MERAPI_G1MERAPIWINDOW_HPP
+#define SHARE_GC_G1_MERAPI_G1MERAPIWINDOW_HPP
+
+#include "gc/g1/merapi/g1MerapiLibrary.hpp"
+#include "memory/allocation.hpp"
+#include "memory/virtualspace.hpp"
+
+class G1CMBitMap;
+class G1RegionToSpaceMapper;
+
+// The JVM's side of a window: where heap and mark bitmaps lie in it, and which
+// of the bitmaps' addresses show the window at this time.
+//
+// Heap and bitmaps are `special` spaces: their memory is mapped here, once,
+// over an ordinary reservation; committing and uncommitting regions is then
+// bookkeeping only (G1PageBasedVirtualSpace). The ordinary commit would map
+// anonymous memory over the window.
+//
+// A bitmap is either in the window (a device may write it) or private (after
+// a revocation: anonymous memory with the same contents at the same
+// addresses). Private bitmaps return one by one, each when it is the cleared
+// next bitmap and a device has answered a new handshake.
+class G1MerapiWindow : public CHeapObj<mtGC> {
+  merapi_window* _window;
+  char*          _heap_base;
+  size_t         _heap_size;
+  char*          _bitmap_base[2];   // by storage: 0 the initial prev, 1 the initial next bitmap
+  size_t         _bitmap_size[2];   // mapped bytes, a multiple of MERAPI_MAPPED_ALIGNMENT
+  bool           _bitmap_private[2];
+  bool           _configured;
+
+  static G1MerapiWindow* _instance;
+
+  G1MerapiWindow(merapi_window* window, const ReservedSpace& heap);
+
+  uint64_t area_offset(merapi_area area) const;
+  bool configure(merapi_error* error);
+  bool make_private(int which, bool keep_contents);
+
+public:
+  // Opens the window that -XX:MerapiWindow names and places the reserved heap
+  // in it. On any failure the reservation stays as it was, a warning says why,
+  // and the JVM goes on without a window.
+  static void initialize(const ReservedSpace& heap);
+
+  // NULL when there is no window.
+  static G1MerapiWindow* instance() { return _instance; }
+
+  // `heap` itself without a window, else the same range as a special space.
+  static ReservedSpace heap_space(const ReservedSpace& heap);
+  // Storage of bitmap `which` of `size` bytes in the window; NULL without a window.
+  static G1RegionToSpaceMapper* bitmap_storage(int which, size_t size, size_t translation_factor);
+
+  merapi_window* handle() const { return _window; }
+  char* heap_base() const { return _heap_base; }
+  size_t heap_size() const { return _heap_size; }
+
+  // Makes sure that a device has answered the present generation; outside
+  // pauses. On failure `error` says why.
+  bool ensure_attached(merapi_error* error);
+
+  bool is_private(int which) const { return _bitmap_private[which]; }
+  // At a safepoint: ends the generation, then takes both bitmaps out of the
+  // window. `next` is the bitmap under construction; its contents are dropped.
+  void revoke(int next);
+  // Puts bitmap `which`, all clear and not in use by marking, back into the window if a
+  // device answers. Returns whether it is there.
+  bool readopt(int which);
+};
+
+#endif // SHARE_GC_G1_MERAPI_G1MERAPIWINDOW_HPP

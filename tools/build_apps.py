@@ -1,0 +1,60 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Build the Java programs of sim/apps: libraries by Maven into build/apps/lib, classes by javac into build/apps/classes."""
+
+import argparse
+import shutil
+import subprocess
+
+from common import BUILD, ROOT, exclusive, fail, inputs, say, sha256
+
+APPS = ROOT / "sim/apps"
+OUT = BUILD / "apps"
+# Of the packaged JDK 17, which setup installs; the class files run on the patched and on the unpatched JDK alike.
+JAVAC = "/usr/lib/jvm/java-17-openjdk-amd64/bin/javac"
+COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+
+def libraries():
+    """Fetch the libraries of pom.xml and compare each with its recorded checksum."""
+    folder, stamp = OUT / "lib", OUT / "lib.sha256"
+    state = sha256(APPS / "pom.xml", ROOT / "tools/inputs.toml")
+    if folder.exists() and stamp.exists() and stamp.read_text() == state:
+        return
+    say("fetching the Java libraries of sim/apps")
+    shutil.rmtree(folder, ignore_errors=True)
+    command = ["mvn", "--quiet", "--batch-mode", "-f", APPS / "pom.xml", COPY, "-DincludeScope=runtime"]
+    done = subprocess.run([*command, f"-DoutputDirectory={folder}"], capture_output=True, text=True)
+    if done.returncode:
+        fail(f"mvn could not fetch the libraries of sim/apps/pom.xml\n{done.stdout}{done.stderr}")
+    found = {path.name: sha256(path) for path in sorted(folder.glob("*.jar"))}
+    if found != inputs()["maven"]:
+        shutil.rmtree(folder)
+        fail(f"expected the libraries and SHA-256 sums of tools/inputs.toml [maven], found {found}")
+    stamp.write_text(state)
+
+
+def classes():
+    folder, stamp = OUT / "classes", OUT / "classes.sha256"
+    sources = sorted((APPS / "src/main/java").rglob("*.java"))
+    state = sha256(*sources, OUT / "lib.sha256")
+    if folder.exists() and stamp.exists() and stamp.read_text() == state:
+        return
+    say("compiling sim/apps")
+    shutil.rmtree(folder, ignore_errors=True)
+    command = [JAVAC, "--release", "17", "-Xlint:all", "-Werror", "-d", folder, "-cp", f"{OUT}/lib/*"]
+    if subprocess.run([*command, *sources]).returncode:
+        fail("the programs of sim/apps do not compile; see above")
+    stamp.write_text(state)
+
+
+def main():
+    argparse.ArgumentParser(description=__doc__).parse_args()
+    with exclusive("apps"):
+        OUT.mkdir(parents=True, exist_ok=True)
+        libraries()
+        classes()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * What the files of libmerapi share. Nothing here is visible outside the library.
+ */
+#ifndef MERAPI_INTERNAL_H
+#define MERAPI_INTERNAL_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+
+#include "merapi/merapi.h"
+
+/* Locks on the window's file: one byte per side, outside any meaning of the file's contents. */
+enum { MERAPI_LOCK_HOST = 0, MERAPI_LOCK_DEVICE = 1 };
+
+/* How a futex on the window reaches the other side: at once in one kernel; not at all through devdax (the other side is
+ * a board or another kernel), where waiting falls back to looking again after growing slices of sleep. */
+#define MERAPI_POLL_SLICE_MIN_NS UINT64_C(50000)
+#define MERAPI_POLL_SLICE_MAX_NS UINT64_C(1000000)
+#define MERAPI_SPIN_NS UINT64_C(20000)
+
+struct merapi_transport {
+  const char* name;
+  /* Open `path` and set window->fd; `needed` is the size of the layout to come, 0 when it will be read. */
+  int (*open)(struct merapi_window* window, uint64_t needed, uint32_t flags, struct merapi_error* error);
+  /* Find window->bytes and window->granularity; called with the host lock held (unless read-only). */
+  int (*size)(struct merapi_window* window, uint64_t needed, uint32_t flags, struct merapi_error* error);
+  /* Make sure that a device could answer a handshake now: -ENODEV (nothing serves), -ETIMEDOUT (it does not accept). */
+  int (*connect)(struct merapi_window* window, struct merapi_error* error);
+  /* Is the device known to be gone? */
+  bool (*gone)(struct merapi_window* window);
+  /* Why a device that was there went away, in words (static or window-owned storage). */
+  const char* (*farewell)(struct merapi_window* window);
+  /* A FUTEX_WAKE on the window reaches the other side. */
+  bool futex;
+};
+extern const struct merapi_transport merapi_transport_file;
+extern const struct merapi_transport merapi_transport_dax;
+extern const struct merapi_transport merapi_transport_device;
+
+struct merapi_shape_state {
+  uint32_t slots;
+  uint32_t used, tombstones;
+  uint64_t lines;       /* 64-byte lines of the extension area */
+  uint64_t lines_used;  /* of those, taken */
+  uint64_t hint;        /* where the search for free lines starts */
+  uint64_t* line_taken; /* one bit per line */
+};
+
+struct merapi_window {
+  const struct merapi_transport* transport;
+  char* path;
+  int fd;
+  bool readonly;
+  uint64_t bytes;       /* as the transport tells */
+  uint64_t granularity; /* mappings start and end at multiples of this */
+  int connection;       /* device: the socket, -1 when there is none */
+  char reason[96];      /* device: why the peer refused */
+
+  struct merapi_layout layout;
+  uint8_t* metadata; /* window offset 0 up to layout.metadata_bytes */
+  size_t metadata_mapped;
+  void* area_address[MERAPI_AREA_COUNT]; /* bitmaps and heap, when merapi_map_area was asked for them */
+  size_t area_mapped[MERAPI_AREA_COUNT];
+
+  struct merapi_ops ops;
+  bool ops_replaced;
+  struct merapi_config config;
+  struct merapi_device_identity device;
+
+  _Atomic uint64_t generation; /* the authority; the window holds a copy for the device */
+  atomic_bool attached;
+  _Atomic uint32_t doorbell; /* last value published */
+
+  /* Submitting thread. */
+  uint64_t submission_produced, submission_consumed_seen;
+  uint32_t submission_entries;
+  uint32_t cycle; /* last one handed out */
+  /* Completing thread. */
+  uint64_t completion_consumed, completion_produced_seen;
+  uint32_t completion_entries;
+  _Atomic uint32_t event_seen;
+  /* Requesting thread. */
+  uint32_t pause, resume, abort;
+
+  pthread_mutex_t wait_lock; /* guards waiters and the window's `waiting` flag */
+  unsigned waiters;
+
+  struct merapi_shape_state shapes;
+};
+
+/* --------------------------------------------------------- control page */
+
+static inline struct merapi_identity* merapi_identity_of(const struct merapi_window* w) {
+  return (struct merapi_identity*)(void*)w->metadata;
+}
+static inline struct merapi_config* merapi_config_of(const struct merapi_window* w) {
+  return (struct merapi_config*)(void*)(w->metadata + MERAPI_CONFIG_OFFSET);
+}
+static inline struct merapi_directory* merapi_directory_of(const struct merapi_window* w) {
+  return (struct merapi_directory*)(void*)(w->metadata + MERAPI_DIRECTORY_OFFSET);
+}
+static inline struct merapi_host_index* merapi_host_index_of(const struct merapi_window* w) {
+  return (struct merapi_host_index*)(void*)(w->metadata + MERAPI_HOST_INDEX_OFFSET);
+}
+static inline struct merapi_host_request* merapi_host_request_of(const struct merapi_window* w) {
+  return (struct merapi_host_request*)(void*)(w->metadata + MERAPI_HOST_REQUEST_OFFSET);
+}
+static inline struct merapi_device_identity* merapi_device_identity_of(const struct merapi_window* w) {
+  return (struct merapi_device_identity*)(void*)(w->metadata + MERAPI_DEVICE_IDENTITY_OFFSET);
+}
+static inline struct merapi_device_index* merapi_device_index_of(const struct merapi_window* w) {
+  return (struct merapi_device_index*)(void*)(w->metadata + MERAPI_DEVICE_INDEX_OFFSET);
+}
+static inline struct merapi_device_ack* merapi_device_ack_of(const struct merapi_window* w) {
+  return (struct merapi_device_ack*)(void*)(w->metadata + MERAPI_DEVICE_ACK_OFFSET);
+}
+static inline struct merapi_idle_record* merapi_idle_record_of(const struct merapi_window* w) {
+  return (struct merapi_idle_record*)(void*)(w->metadata + MERAPI_IDLE_RECORD_OFFSET);
+}
+static inline struct merapi_fault_record* merapi_fault_record_of(const struct merapi_window* w) {
+  return (struct merapi_fault_record*)(void*)(w->metadata + MERAPI_FAULT_RECORD_OFFSET);
+}
+static inline struct merapi_counters* merapi_counters_of(const struct merapi_window* w) {
+  return (struct merapi_counters*)(void*)(w->metadata + MERAPI_COUNTERS_OFFSET);
+}
+/* An area inside the metadata. */
+static inline void* merapi_area_of(const struct merapi_window* w, enum merapi_area area) {
+  return w->metadata + w->layout.area[area].offset;
+}
+
+/* -------------------------------------------------------- shared accesses */
+
+static inline void merapi_put(struct merapi_window* w, void* to, const void* from, size_t bytes) {
+  w->ops.put(w->ops.context, to, from, bytes);
+}
+static inline void merapi_get(struct merapi_window* w, void* to, const void* from, size_t bytes) {
+  w->ops.get(w->ops.context, to, from, bytes);
+}
+static inline uint32_t merapi_get32(struct merapi_window* w, const uint32_t* from) {
+  uint32_t value;
+  w->ops.get(w->ops.context, &value, from, sizeof value);
+  return value;
+}
+static inline uint64_t merapi_get64(struct merapi_window* w, const uint64_t* from) {
+  uint64_t value;
+  w->ops.get(w->ops.context, &value, from, sizeof value);
+  return value;
+}
+static inline void merapi_publish32(struct merapi_window* w, uint32_t* to, uint32_t value) {
+  w->ops.publish(w->ops.context, to, value, sizeof value);
+}
+static inline void merapi_publish64(struct merapi_window* w, uint64_t* to, uint64_t value) {
+  w->ops.publish(w->ops.context, to, value, sizeof value);
+}
+
+/* ops.c: operations for a mapping in the given mode; NULL when this processor has none. */
+const struct merapi_ops* merapi_mapping_ops(uint8_t coherence);
+/* Choose the operations that config.coherence asks for, unless they were replaced. */
+void merapi_choose_ops(struct merapi_window* window);
+
+/* error.c */
+int merapi_fail(struct merapi_error* error, int code, const char* format, ...) __attribute__((format(printf, 3, 4)));
+
+/* layout.c */
+/* Check a directory read from somewhere untrusted against a window of `bytes`; fills `layout`. */
+int merapi_layout_check(const struct merapi_directory* directory, const struct merapi_config* config, uint64_t bytes,
+                        struct merapi_layout* layout, struct merapi_error* error);
+/* Check a configuration against a layout. */
+int merapi_config_check(const struct merapi_config* config, const struct merapi_layout* layout,
+                        struct merapi_error* error);
+/* Check identity, configuration and directory in a copy of a control page. */
+int merapi_control_check(const void* control, uint64_t bytes, struct merapi_layout* layout,
+                         struct merapi_config* config, struct merapi_error* error);
+
+/* lock.c: locks of open file descriptions; they end with the last descriptor of that description. */
+int merapi_lock(int fd, int byte);
+/* Does someone else hold it? 1 yes, 0 no, negative errno. */
+int merapi_lock_held(int fd, int byte);
+
+/* transport_dax.c */
+/* Size and alignment of a devdax device as sysfs (mounted at `sysfs`, normally "/sys") tells them. */
+int merapi_dax_probe(const char* sysfs, unsigned major, unsigned minor, uint64_t* bytes, uint64_t* alignment);
+
+/* transport_device.c: the hand-over messages (docs/contract.md, "Handing a window over a socket"). */
+#define MERAPI_HELLO_MAGIC UINT64_C(0x4F4C4C4548505241) /* "ARPHELLO" */
+struct merapi_hello {
+  uint64_t magic;
+  uint16_t version_major, version_minor;
+  uint32_t reserved;
+};
+struct merapi_hello_reply {
+  uint64_t magic;
+  int32_t status; /* 0 or a negative errno value: why the window is not served */
+  uint32_t pid;
+};
+bool merapi_hung_up(int fd);
+
+/* wait.c */
+uint64_t merapi_now_ns(void);
+void merapi_pause_instruction(void);
+/* Sleep while *word == expected, at most timeout_ns. */
+void merapi_futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns);
+void merapi_futex_wake(uint32_t* word);
+/* Wait until ready(window, argument) or the deadline: a short spin when `spin`, then sleeping on device_index.event in
+ * slices of at most slice_ns. Returns what ready returned last. */
+bool merapi_wait_until(struct merapi_window* window, bool (*ready)(struct merapi_window*, uint64_t), uint64_t argument,
+                       uint64_t deadline_ns, bool spin, uint64_t slice_ns);
+
+/* shape.c: rebuild the host's knowledge of a table that is already there; release it. */
+int merapi_shape_adopt(struct merapi_window* window, struct merapi_error* error);
+void merapi_shape_release(struct merapi_window* window);
+
+/* window.c: map metadata for the layout in window->layout and adopt what the control page says. */
+int merapi_window_adopt(struct merapi_window* window, struct merapi_error* error);
+/* Map a range; NULL on error. */
+void* merapi_window_map(struct merapi_window* window, uint64_t offset, uint64_t length, size_t* mapped);
+
+static inline bool merapi_is_power_of_two(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
+static inline uint64_t merapi_round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }
+
+#endif /* MERAPI_INTERNAL_H */

@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The device's side of a window: where windows come from and how a device process sleeps. The size of a window is what
+ * the file or driver tells; nothing that a host wrote into the window is read here except the doorbell words.
+ */
+#include "lease.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+static int size_of(int fd, const char* path, uint64_t* bytes, struct merapi_error* error) {
+  struct stat status;
+  if (fstat(fd, &status) < 0) return merapi_fail(error, -errno, "%s: %s", path, strerror(errno));
+  if (S_ISREG(status.st_mode)) {
+    *bytes = (uint64_t)status.st_size;
+  } else if (S_ISCHR(status.st_mode)) {
+    uint64_t alignment;
+    const int code = merapi_dax_probe("/sys", major(status.st_rdev), minor(status.st_rdev), bytes, &alignment);
+    if (code < 0)
+      return merapi_fail(error, code, "expected a devdax device at %s, found none in sysfs (%s)", path,
+                         strerror(-code));
+  } else {
+    return merapi_fail(error, -ENODEV, "expected a window file or devdax device at %s, found neither", path);
+  }
+  if (*bytes < MERAPI_CONTROL_BYTES)
+    return merapi_fail(error, -ENOSPC, "expected a window of at least %u bytes at %s, found %" PRIu64,
+                       MERAPI_CONTROL_BYTES, path, *bytes);
+  return 0;
+}
+
+/* Own `fd` (and `connection`, may be -1): lock, map, and make a lease; closes both on error. */
+int merapi_lease_make(int fd, int connection, const char* path, struct merapi_lease** lease,
+                      struct merapi_error* error) {
+  uint64_t bytes = 0;
+  int status = merapi_lock(fd, MERAPI_LOCK_DEVICE);
+  if (status < 0) {
+    merapi_fail(error, status, "expected to be the only device of %s, found: %s%s", path, strerror(-status),
+                status == -EBUSY ? "; another process serves it, perhaps a stopped one" : "");
+  } else {
+    status = size_of(fd, path, &bytes, error);
+  }
+  void* base = MAP_FAILED;
+  struct merapi_lease* made = NULL;
+  if (status == 0) {
+    base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (base == MAP_FAILED)
+      status = merapi_fail(error, -errno, "%s: cannot map %" PRIu64 " bytes: %s", path, bytes, strerror(errno));
+  }
+  if (status == 0 && (made = calloc(1, sizeof *made)) == NULL) {
+    munmap(base, bytes);
+    status = merapi_fail(error, -ENOMEM, "out of memory");
+  }
+  if (status < 0) {
+    close(fd);
+    if (connection >= 0) close(connection);
+    return status;
+  }
+  made->fd = fd;
+  made->connection = connection;
+  made->base = base;
+  made->bytes = bytes;
+  *lease = made;
+  return 0;
+}
+
+int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error) {
+  *lease = NULL;
+  const int fd = open(path, O_RDWR | O_CLOEXEC);
+  if (fd < 0) {
+    const int code = errno;
+    return merapi_fail(error, -code, "expected a window file or devdax device at %s, found: %s", path, strerror(code));
+  }
+  return merapi_lease_make(fd, -1, path, lease, error);
+}
+
+void merapi_lease_end(struct merapi_lease* lease) {
+  if (lease == NULL) return;
+  munmap(lease->base, lease->bytes);
+  close(lease->fd);
+  if (lease->connection >= 0) close(lease->connection);
+  free(lease);
+}
+
+void* merapi_lease_base(const struct merapi_lease* lease) { return lease->base; }
+
+uint64_t merapi_lease_bytes(const struct merapi_lease* lease) { return lease->bytes; }
+
+int merapi_lease_fd(const struct merapi_lease* lease) { return lease->connection; }
+
+bool merapi_lease_gone(const struct merapi_lease* lease) {
+  return lease->connection >= 0 && merapi_hung_up(lease->connection);
+}
+
+static struct merapi_host_index* host_index(const struct merapi_lease* lease) {
+  return (struct merapi_host_index*)(void*)((uint8_t*)lease->base + MERAPI_HOST_INDEX_OFFSET);
+}
+static struct merapi_device_index* device_index(const struct merapi_lease* lease) {
+  return (struct merapi_device_index*)(void*)((uint8_t*)lease->base + MERAPI_DEVICE_INDEX_OFFSET);
+}
+
+void merapi_lease_sleep(struct merapi_lease* lease, uint32_t seen, uint64_t timeout_us) {
+  uint32_t* const doorbell = &host_index(lease)->doorbell;
+  uint32_t* const sleeping = &device_index(lease)->sleeping;
+  const uint64_t limit_us = UINT64_C(1000000000) * 1000;
+  const uint64_t deadline = merapi_now_ns() + (timeout_us < limit_us ? timeout_us : limit_us) * 1000;
+  /* A host that offered the window over the socket shares a kernel with us; one that maps a file may be on the other
+   * side of a virtual machine, where its FUTEX_WAKE is not heard. */
+  uint64_t poll_ns = lease->connection >= 0 ? UINT64_MAX : MERAPI_POLL_SLICE_MIN_NS;
+  __atomic_store_n(sleeping, 1, __ATOMIC_RELEASE);
+  for (;;) {
+    atomic_thread_fence(memory_order_seq_cst);
+    if (__atomic_load_n(doorbell, __ATOMIC_ACQUIRE) != seen) break;
+    const uint64_t now = merapi_now_ns();
+    if (now >= deadline) break;
+    uint64_t slice = deadline - now;
+    if (slice > poll_ns) slice = poll_ns;
+    if (poll_ns < MERAPI_POLL_SLICE_MAX_NS) poll_ns *= 2;
+    merapi_futex_wait(doorbell, seen, slice);
+  }
+  __atomic_store_n(sleeping, 0, __ATOMIC_RELEASE);
+}
+
+void merapi_lease_notify(struct merapi_lease* lease) {
+  uint32_t* const event = &device_index(lease)->event;
+  __atomic_fetch_add(event, 1, __ATOMIC_SEQ_CST);
+  atomic_thread_fence(memory_order_seq_cst);
+  if (__atomic_load_n(&host_index(lease)->waiting, __ATOMIC_ACQUIRE) != 0) merapi_futex_wake(event);
+}

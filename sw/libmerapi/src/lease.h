@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A window as a device process holds it.
+ */
+#ifndef MERAPI_LEASE_H
+#define MERAPI_LEASE_H
+
+#include "internal.h"
+
+struct merapi_lease {
+  int fd;         /* own open file description: carries the device lock */
+  int connection; /* the host's socket, -1 for files and devdax */
+  void* base;
+  uint64_t bytes;
+};
+
+/* Lock byte 1 of `fd`, map all of it and make a lease that owns `fd` and `connection` (-1: none). Closes both on error.
+ * `path` is for messages. -EBUSY: another device serves the window. */
+int merapi_lease_make(int fd, int connection, const char* path, struct merapi_lease** lease,
+                      struct merapi_error* error);
+
+#endif /* MERAPI_LEASE_H */

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * The socket at which a device process takes windows. One epoll descriptor covers the listening socket and the
+ * connections that have not said hello yet, so that a host that connects and stays silent delays nobody.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <libgen.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/file.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "lease.h"
+
+#define BACKLOG 64
+
+struct merapi_listener {
+  int socket;
+  int epoll;
+  dev_t device; /* of the socket's file, to remove it only while it is still ours */
+  ino_t inode;
+  char path[sizeof(((struct sockaddr_un*)0)->sun_path)];
+};
+
+/* Two processes that both find a stale socket must not both replace it: they take turns by a lock on its folder. */
+static int lock_folder(const char* path) {
+  char copy[sizeof(((struct sockaddr_un*)0)->sun_path)];
+  snprintf(copy, sizeof copy, "%s", path);
+  const int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (folder < 0) return -errno;
+  for (int tries = 0; tries < 200; tries++) {
+    if (flock(folder, LOCK_EX | LOCK_NB) == 0) return folder;
+    const struct timespec nap = {.tv_nsec = 10000000};
+    nanosleep(&nap, NULL);
+  }
+  close(folder);
+  return -EBUSY;
+}
+
+/* Does a process listen there? A stopped one counts: its backlog takes the connection or is full. */
+static bool is_live(const struct sockaddr_un* address) {
+  const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return true;
+  const bool live = connect(probe, (const struct sockaddr*)address, sizeof *address) == 0 || errno == EAGAIN;
+  close(probe);
+  return live;
+}
+
+static int bind_path(struct merapi_listener* listener, struct merapi_error* error) {
+  struct sockaddr_un address = {.sun_family = AF_UNIX};
+  memcpy(address.sun_path, listener->path, sizeof address.sun_path);
+  struct stat status;
+  if (lstat(listener->path, &status) == 0) {
+    if (!S_ISSOCK(status.st_mode))
+      return merapi_fail(error, -EADDRINUSE, "expected a socket or nothing at %s, found another kind of file",
+                         listener->path);
+    if (is_live(&address))
+      return merapi_fail(error, -EADDRINUSE, "expected a free socket at %s, found that a process listens there",
+                         listener->path);
+    if (unlink(listener->path) < 0)
+      return merapi_fail(error, -errno, "cannot replace the stale socket %s: %s", listener->path, strerror(errno));
+  }
+  if (bind(listener->socket, (struct sockaddr*)&address, sizeof address) < 0 || listen(listener->socket, BACKLOG) < 0 ||
+      lstat(listener->path, &status) < 0)
+    return merapi_fail(error, -errno, "cannot listen at %s: %s", listener->path, strerror(errno));
+  listener->device = status.st_dev;
+  listener->inode = status.st_ino;
+  return 0;
+}
+
+static int watch(struct merapi_listener* listener, int fd) {
+  struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = fd}};
+  return epoll_ctl(listener->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+int merapi_listen(const char* path, struct merapi_listener** listener, struct merapi_error* error) {
+  *listener = NULL;
+  struct merapi_listener* made = calloc(1, sizeof *made);
+  if (made == NULL) return merapi_fail(error, -ENOMEM, "out of memory");
+  if (strlen(path) >= sizeof made->path) {
+    free(made);
+    return merapi_fail(error, -EINVAL, "expected a socket path of at most %zu characters, found %zu; use a shorter one",
+                       sizeof made->path - 1, strlen(path));
+  }
+  memcpy(made->path, path, strlen(path) + 1);
+  made->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  made->epoll = epoll_create1(EPOLL_CLOEXEC);
+  const int folder = lock_folder(path);
+  int status;
+  if (folder < 0)
+    status = merapi_fail(error, folder, "cannot use the folder of %s: %s", path, strerror(-folder));
+  else if (made->socket < 0 || made->epoll < 0)
+    status = merapi_fail(error, -errno, "cannot make a socket: %s", strerror(errno));
+  else if ((status = bind_path(made, error)) == 0 && (status = watch(made, made->socket)) < 0)
+    merapi_fail(error, status, "cannot wait for connections: %s", strerror(-status));
+  if (folder >= 0) close(folder);
+  if (status < 0) {
+    merapi_listener_close(made);
+    return status;
+  }
+  *listener = made;
+  return 0;
+}
+
+int merapi_listener_fd(const struct merapi_listener* listener) { return listener->epoll; }
+
+void merapi_listener_close(struct merapi_listener* listener) {
+  if (listener == NULL) return;
+  struct stat status;
+  if (listener->inode != 0 && lstat(listener->path, &status) == 0 && status.st_dev == listener->device &&
+      status.st_ino == listener->inode)
+    unlink(listener->path);
+  if (listener->socket >= 0) close(listener->socket);
+  if (listener->epoll >= 0) close(listener->epoll);
+  free(listener);
+}
+
+/* The window's descriptor from a hello message, -EAGAIN when there is none yet, another errno when it is not one. */
+static int receive(int connection) {
+  struct merapi_hello hello;
+  struct iovec vector = {.iov_base = &hello, .iov_len = sizeof hello};
+  union {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int))];
+  } control;
+  struct msghdr message = {
+      .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
+  const ssize_t got = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (got < 0) return errno == EINTR ? -EAGAIN : -errno;
+  if (got == 0) return -ECONNRESET;
+  int fd = -1;
+  const struct cmsghdr* rights = CMSG_FIRSTHDR(&message);
+  if (rights != NULL && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
+      rights->cmsg_len == CMSG_LEN(sizeof fd))
+    memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+  int status = 0;
+  if (got != (ssize_t)sizeof hello || hello.magic != MERAPI_HELLO_MAGIC || fd < 0 ||
+      (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+    status = -EPROTO;
+  else if (hello.version_major != MERAPI_VERSION_MAJOR)
+    status = -EPROTONOSUPPORT;
+  if (status == 0) return fd;
+  if (fd >= 0) close(fd);
+  return status;
+}
+
+/* An open file description of our own, so that the device's lock is not the host's; refuses what the host could shrink
+ * under us. */
+static int reopen(int fd) {
+  const int needed = F_SEAL_SHRINK | F_SEAL_GROW;
+  const int seals = fcntl(fd, F_GET_SEALS);
+  if (seals < 0 || (seals & needed) != needed) return -EPERM;
+  char path[64];
+  snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
+  const int own = open(path, O_RDWR | O_CLOEXEC);
+  return own < 0 ? -errno : own;
+}
+
+static void reply(int connection, int status) {
+  const struct merapi_hello_reply message = {.magic = MERAPI_HELLO_MAGIC, .status = status, .pid = (uint32_t)getpid()};
+  /* Only for the host's message: one that does not read it loses nothing. */
+  (void)!send(connection, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
+}
+
+/* One connection that has something to say. Takes it out of the epoll set unless it is not ready. */
+static int greet(struct merapi_listener* listener, int connection, struct merapi_lease** lease,
+                 struct merapi_error* error) {
+  const int fd = receive(connection);
+  if (fd == -EAGAIN) return -EAGAIN;
+  epoll_ctl(listener->epoll, EPOLL_CTL_DEL, connection, NULL);
+  if (fd == -ECONNRESET) { /* somebody looked whether we live */
+    close(connection);
+    return -EAGAIN;
+  }
+  int status = fd;
+  if (fd >= 0) {
+    status = reopen(fd);
+    close(fd);
+  }
+  if (status < 0) {
+    merapi_fail(error, status, "expected a host's hello with a sealed memfd at %s, found: %s", listener->path,
+                strerror(-status));
+    reply(connection, status);
+    close(connection);
+    return status;
+  }
+  const int own = status;
+  const int told = dup(connection);
+  status = merapi_lease_make(own, connection, "the window offered", lease, error);
+  if (told >= 0) {
+    reply(told, status);
+    close(told);
+  }
+  return status;
+}
+
+int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error) {
+  *lease = NULL;
+  for (;;) {
+    struct epoll_event event;
+    const int count = epoll_wait(listener->epoll, &event, 1, 0);
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) return merapi_fail(error, -errno, "cannot wait for connections: %s", strerror(errno));
+    if (count == 0) return -EAGAIN;
+    if (event.data.fd != listener->socket) {
+      const int status = greet(listener, event.data.fd, lease, error);
+      if (status != -EAGAIN) return status;
+      continue;
+    }
+    const int connection = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    if (connection < 0) {
+      if (errno == EINTR || errno == ECONNABORTED) continue;
+      return errno == EAGAIN ? -EAGAIN : merapi_fail(error, -errno, "cannot accept: %s", strerror(errno));
+    }
+    if (watch(listener, connection) < 0) close(connection);
+  }
+}

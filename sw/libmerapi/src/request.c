@@ -1,0 +1,60 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Pause, resume and abort: counters that the device acknowledges by copying them. They need no ring entry, so no full
+ * ring can delay them.
+ */
+#include <errno.h>
+
+#include "internal.h"
+
+/* The acknowledgement is an event; slices only bound how late a dead device or a revocation is noticed. */
+#define REQUEST_SLICE_NS UINT64_C(2000000)
+
+static bool pause_acknowledged(struct merapi_window* window, uint64_t value) {
+  return merapi_get32(window, &merapi_device_ack_of(window)->pause) == (uint32_t)value ||
+         !atomic_load(&window->attached);
+}
+
+static bool abort_acknowledged(struct merapi_window* window, uint64_t value) {
+  return merapi_get32(window, &merapi_device_ack_of(window)->abort) == (uint32_t)value ||
+         !atomic_load(&window->attached);
+}
+
+static int wait_for(struct merapi_window* window, bool (*acknowledged)(struct merapi_window*, uint64_t), uint32_t value,
+                    uint64_t timeout_us) {
+  if (timeout_us == 0) timeout_us = window->device.patience_us;
+  if (timeout_us == 0) timeout_us = MERAPI_PATIENCE_HARDWARE_US;
+  const uint64_t deadline = merapi_now_ns() + timeout_us * 1000;
+  const bool done = merapi_wait_until(window, acknowledged, value, deadline, true, REQUEST_SLICE_NS);
+  if (!atomic_load(&window->attached)) return -ENODEV;
+  return done ? 0 : -ETIMEDOUT;
+}
+
+int merapi_pause(struct merapi_window* window, uint64_t timeout_us) {
+  if (!atomic_load(&window->attached)) return -ENODEV;
+  if (window->pause == window->resume) {
+    merapi_publish32(window, &merapi_host_request_of(window)->pause, ++window->pause);
+    merapi_doorbell(window);
+  }
+  return wait_for(window, pause_acknowledged, window->pause, timeout_us);
+}
+
+int merapi_resume(struct merapi_window* window) {
+  if (!atomic_load(&window->attached)) return -ENODEV;
+  if (window->resume == window->pause) return 0;
+  window->resume = window->pause;
+  merapi_publish32(window, &merapi_host_request_of(window)->resume, window->resume);
+  merapi_doorbell(window);
+  return 0;
+}
+
+int merapi_abort(struct merapi_window* window, uint64_t timeout_us) {
+  if (!atomic_load(&window->attached)) return -ENODEV;
+  struct merapi_host_request* request = merapi_host_request_of(window);
+  /* Abort before resume: a paused device must not trace on in between. */
+  merapi_publish32(window, &request->abort, ++window->abort);
+  window->resume = window->pause;
+  merapi_publish32(window, &request->resume, window->resume);
+  merapi_doorbell(window);
+  return wait_for(window, abort_acknowledged, window->abort, timeout_us);
+}

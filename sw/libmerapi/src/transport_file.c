@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * file:PATH, a window in a file (best on tmpfs) that a device process on the same machine maps too.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "internal.h"
+
+static int file_open(struct merapi_window* window, uint64_t needed, uint32_t flags, struct merapi_error* error) {
+  (void)needed;
+  const bool create = (flags & MERAPI_OPEN_CREATE) != 0 && (flags & MERAPI_OPEN_FORMAT) != 0;
+  window->fd = open(window->path, (window->readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
+  if (window->fd < 0) {
+    const int code = errno;
+    return merapi_fail(error, -code, "expected a window file at %s, found: %s%s", window->path, strerror(code),
+                       code == ENOENT ? "; create it with MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE" : "");
+  }
+  return 0;
+}
+
+static int file_size(struct merapi_window* window, uint64_t needed, uint32_t flags, struct merapi_error* error) {
+  struct stat status;
+  if (fstat(window->fd, &status) < 0) return merapi_fail(error, -errno, "%s: %s", window->path, strerror(errno));
+  if (!S_ISREG(status.st_mode))
+    return merapi_fail(error, -ENODEV, "expected a regular file at %s, found something else", window->path);
+  if ((uint64_t)status.st_size < needed && (flags & MERAPI_OPEN_CREATE) != 0) {
+    if (ftruncate(window->fd, (off_t)needed) < 0)
+      return merapi_fail(error, -errno, "%s: cannot make it %" PRIu64 " bytes large: %s", window->path, needed,
+                         strerror(errno));
+    status.st_size = (off_t)needed;
+  }
+  window->bytes = (uint64_t)status.st_size;
+  window->granularity = (uint64_t)sysconf(_SC_PAGESIZE);
+  return 0;
+}
+
+static bool file_gone(struct merapi_window* window) { return merapi_lock_held(window->fd, MERAPI_LOCK_DEVICE) == 0; }
+
+static int file_connect(struct merapi_window* window, struct merapi_error* error) {
+  if (!file_gone(window)) return 0;
+  return merapi_fail(error, -ENODEV,
+                     "expected a device that serves %s, found none; start merapi-device with --window %s", window->path,
+                     window->path);
+}
+
+static const char* file_farewell(struct merapi_window* window) {
+  (void)window;
+  return "it ended";
+}
+
+const struct merapi_transport merapi_transport_file = {"file",    file_open,     file_size, file_connect,
+                                                       file_gone, file_farewell, true};

@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// device: windows, from both ends of the socket.
+#include <gtest/gtest.h>
+#include <poll.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "scripted_device.h"
+
+namespace merapi_test {
+namespace {
+
+merapi_lease* Accept(merapi_listener* listener, int* status = nullptr) {
+  merapi_lease* lease = nullptr;
+  merapi_error error{};
+  int code = -EAGAIN;
+  for (int tries = 0; tries < 200 && code == -EAGAIN; tries++) {
+    struct pollfd poller = {merapi_listener_fd(listener), POLLIN, 0};
+    poll(&poller, 1, 10);
+    code = merapi_accept(listener, &lease, &error);
+  }
+  if (status != nullptr) *status = code;
+  return lease;
+}
+
+class Socket : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    ASSERT_EQ(merapi_listen(path_.c_str(), &listener_, &error_), 0) << error_.message;
+    const merapi_geometry geometry = SmallGeometry();
+    ASSERT_EQ(merapi_open(("device:" + path_).c_str(), &geometry, 0, &window_, &error_), 0) << error_.message;
+  }
+  void TearDown() override {
+    merapi_close(window_);
+    merapi_listener_close(listener_);
+  }
+  // Attach in this thread while `device` answers in another once its lease was accepted.
+  int Attach(std::unique_ptr<DeviceThread>* device) {
+    std::thread acceptor([&] {
+      merapi_lease* lease = Accept(listener_);
+      if (lease != nullptr) *device = std::make_unique<DeviceThread>(lease);
+    });
+    const int status = merapi_attach(window_, 2000000, &error_);
+    acceptor.join();
+    return status;
+  }
+  Folder folder_;
+  std::string path_ = folder_ / "device.sock";
+  merapi_listener* listener_ = nullptr;
+  merapi_window* window_ = nullptr;
+  merapi_error error_{};
+};
+
+TEST_F(Socket, AttachesAndTellsTheDeviceItsSize) {
+  std::unique_ptr<DeviceThread> device;
+  ASSERT_EQ(Attach(&device), 0) << error_.message;
+  EXPECT_TRUE(merapi_attached(window_));
+  EXPECT_EQ(merapi_generation(window_) % 2, 0u);
+  EXPECT_FALSE(merapi_device_gone(window_));
+  EXPECT_EQ(merapi_lease_bytes(device->lease()), merapi_window_bytes(window_));
+  merapi_device_identity identity;
+  merapi_device_info(window_, &identity);
+  EXPECT_STREQ(reinterpret_cast<const char*>(identity.name), "scripted");
+}
+
+TEST_F(Socket, DeviceThatDiesIsSeenAndANewOneGetsTheSameWindow) {
+  std::unique_ptr<DeviceThread> device;
+  ASSERT_EQ(Attach(&device), 0) << error_.message;
+  merapi_limit_set(window_, 3, 0x345678);
+  const uint64_t generation = merapi_generation(window_);
+  device.reset();
+  EXPECT_TRUE(merapi_device_gone(window_));
+  ASSERT_EQ(Attach(&device), 0) << error_.message;
+  EXPECT_FALSE(merapi_device_gone(window_));
+  EXPECT_GT(merapi_generation(window_), generation);
+  EXPECT_EQ(merapi_limit_get(window_, 3), 0x345678u);
+}
+
+TEST_F(Socket, HostThatClosesEndsTheLease) {
+  std::unique_ptr<DeviceThread> device;
+  ASSERT_EQ(Attach(&device), 0) << error_.message;
+  EXPECT_FALSE(merapi_lease_gone(device->lease()));
+  merapi_close(window_);
+  window_ = nullptr;
+  EXPECT_TRUE(merapi_lease_gone(device->lease()));
+}
+
+TEST_F(Socket, NoDeviceIsENODEVAndTheWindowStays) {
+  merapi_listener_close(listener_);
+  listener_ = nullptr;
+  EXPECT_EQ(merapi_attach(window_, 100000, &error_), -ENODEV);
+  EXPECT_NE(std::strstr(error_.message, path_.c_str()), nullptr) << error_.message;
+  EXPECT_FALSE(merapi_attached(window_));
+  EXPECT_EQ(merapi_generation(window_) % 2, 1u);
+  ASSERT_EQ(merapi_listen(path_.c_str(), &listener_, &error_), 0) << error_.message;
+  std::unique_ptr<DeviceThread> device;
+  EXPECT_EQ(Attach(&device), 0) << error_.message;
+}
+
+// A stopped device: the backlog takes the connection, nobody answers. Once it wakes, the same connection serves.
+TEST_F(Socket, SilentDeviceIsETIMEDOUTAndTheConnectionIsKept) {
+  EXPECT_EQ(merapi_attach(window_, 20000, &error_), -ETIMEDOUT);
+  EXPECT_EQ(merapi_generation(window_) % 2, 1u);
+  EXPECT_EQ(merapi_attach(window_, 20000, &error_), -ETIMEDOUT);
+  std::unique_ptr<DeviceThread> device;
+  EXPECT_EQ(Attach(&device), 0) << error_.message;
+  merapi_lease* second = nullptr;
+  EXPECT_EQ(merapi_accept(listener_, &second, &error_), -EAGAIN);
+}
+
+// While a lease is held nobody else can serve the window: the second device refuses and the host is told why.
+TEST_F(Socket, SecondDeviceIsRefusedWhileTheFirstHoldsTheWindow) {
+  std::unique_ptr<DeviceThread> device;
+  ASSERT_EQ(Attach(&device), 0) << error_.message;
+  // Keep the lock and the mapping as a stopped process does, but lose the connection.
+  const int connection = merapi_lease_fd(device->lease());
+  shutdown(connection, SHUT_RDWR);
+  int status = 0;
+  std::thread acceptor([&] { EXPECT_EQ(Accept(listener_, &status), nullptr); });
+  EXPECT_EQ(merapi_attach(window_, 2000000, &error_), -ENODEV);
+  acceptor.join();
+  EXPECT_EQ(status, -EBUSY);
+  EXPECT_NE(std::strstr(error_.message, "another device"), nullptr) << error_.message;
+}
+
+TEST_F(Socket, LiveListenerIsNotReplacedAStaleOneIs) {
+  merapi_listener* second = nullptr;
+  EXPECT_EQ(merapi_listen(path_.c_str(), &second, &error_), -EADDRINUSE);
+  EXPECT_EQ(second, nullptr);
+  const std::string stale = folder_ / "stale.sock";
+  const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, stale.c_str());
+  ASSERT_EQ(bind(fd, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  close(fd);
+  ASSERT_EQ(merapi_listen(stale.c_str(), &second, &error_), 0) << error_.message;
+  merapi_listener_close(second);
+  EXPECT_NE(access(stale.c_str(), F_OK), 0);
+}
+
+TEST_F(Socket, ProbesAndNonsenseAreNotWindows) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, path_.c_str());
+  const int quiet = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(connect(quiet, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  merapi_lease* lease = nullptr;
+  EXPECT_EQ(merapi_accept(listener_, &lease, &error_), -EAGAIN);
+  const int garbage = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  ASSERT_EQ(connect(garbage, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  ASSERT_EQ(send(garbage, "hello", 5, 0), 5);
+  int status = 0;
+  EXPECT_EQ(Accept(listener_, &status), nullptr);
+  EXPECT_EQ(status, -EPROTO);
+  // The silent connection delays nobody.
+  std::unique_ptr<DeviceThread> device;
+  EXPECT_EQ(Attach(&device), 0) << error_.message;
+  close(quiet);
+  close(garbage);
+  EXPECT_EQ(merapi_accept(listener_, &lease, &error_), -EAGAIN);
+}
+
+TEST_F(Socket, TwoWindowsAtOnce) {
+  merapi_window* other = nullptr;
+  const merapi_geometry geometry = SmallGeometry();
+  ASSERT_EQ(merapi_open(path_.c_str(), &geometry, 0, &other, &error_), 0) << error_.message;
+  std::unique_ptr<DeviceThread> first, second;
+  ASSERT_EQ(Attach(&first), 0) << error_.message;
+  std::swap(window_, other);
+  ASSERT_EQ(Attach(&second), 0) << error_.message;
+  merapi_limit_set(window_, 0, 1);
+  EXPECT_EQ(merapi_limit_get(other, 0), 0u);
+  merapi_close(other);
+}
+
+TEST(SocketOpen, NeedsAGeometryAndIsNotForInspection) {
+  merapi_window* window = nullptr;
+  merapi_error error{};
+  const merapi_geometry geometry = SmallGeometry();
+  EXPECT_EQ(merapi_open("device:/nowhere/socket", nullptr, 0, &window, &error), -EINVAL);
+  EXPECT_EQ(merapi_open("device:/nowhere/socket", &geometry, MERAPI_OPEN_READONLY, &window, &error), -EINVAL);
+  ASSERT_EQ(merapi_open("device:/nowhere/socket", &geometry, 0, &window, &error), 0) << error.message;
+  EXPECT_TRUE(merapi_device_gone(window));
+  EXPECT_EQ(merapi_attach(window, 1000, &error), -ENODEV);
+  merapi_close(window);
+  const std::string longest(200, 'x');
+  EXPECT_EQ(merapi_open(("device:/" + longest).c_str(), &geometry, 0, &window, &error), -EINVAL);
+}
+
+}  // namespace
+}  // namespace merapi_test

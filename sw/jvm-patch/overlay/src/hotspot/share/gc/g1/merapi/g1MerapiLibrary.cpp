@@ -15,6 +15,7 @@
 
 #include "precompiled.hpp"
 #include "gc/g1/merapi/g1MerapiLibrary.hpp"
+#include "jvm_io.h"
 #include "runtime/arguments.hpp"
 #include "runtime/os.hpp"
 

@@ -153,7 +153,7 @@ void G1MerapiMark::fail(const char* reason, const char* format, ...) {
   _state = Failed;
 }
 
-void G1MerapiMark::log_fallback(bool abandoned) const {
+void G1MerapiMark::report_fallback(bool abandoned) const {
   log_warning(gc, merapi)("Fallback {\"reason\":\"%s\",\"detail\":\"%s\",\"abandoned\":%s,\"gc_id\":%u}",
                           _reason, _detail, abandoned ? "true" : "false", GCId::current_or_undefined());
 
@@ -505,7 +505,7 @@ bool G1MerapiMark::hand_back() {
   return true;
 }
 
-void G1MerapiMark::log_trace() const {
+void G1MerapiMark::report_trace() const {
   size_t objects    = G1MerapiLibrary::counter(_handle, MERAPI_COUNTER_OBJECTS_MARKED);
   size_t references = G1MerapiLibrary::counter(_handle, MERAPI_COUNTER_REFERENCES_READ);
   size_t words      = G1MerapiLibrary::counter(_handle, MERAPI_COUNTER_LIVE_WORDS);
@@ -565,7 +565,7 @@ bool G1MerapiMark::mark_from_roots() {
   if (_state == Failed) {
     // Nothing was handed over: the root marks are intact and the CPU goes on with them.
     _state = Host;
-    log_fallback(false);
+    report_fallback(false);
     return false;
   }
 
@@ -579,7 +579,7 @@ bool G1MerapiMark::mark_from_roots() {
   if (!_cm->has_aborted()) {
     _trace._end_nanos = os::javaTimeNanos();
     _trace._cpu_nanos += os::current_thread_cpu_time() - cpu;
-    log_trace();
+    report_trace();
   }
   return true;
 }
@@ -647,7 +647,7 @@ void G1MerapiMark::before_abort() {
     fail("abort not acknowledged", "by a full collection");
   }
   if (_state == Failed) {
-    log_fallback(true);
+    report_fallback(true);
     _window->revoke(next_bitmap());
     _mark_on_cpu = true;
   }
@@ -659,7 +659,7 @@ void G1MerapiMark::revoke_and_abandon() {
   assert_at_safepoint_on_vm_thread();
   bool exiting = _cm->cm_thread()->should_terminate();
   if (!exiting) {
-    log_fallback(true);
+    report_fallback(true);
   }
   // The device is revoked first, so that nothing it does later reaches the
   // bitmap that the abort clears.

@@ -93,8 +93,8 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   int next_bitmap() const;
 
   void fail(const char* reason, const char* format, ...) ATTRIBUTE_PRINTF(3, 4);
-  void log_fallback(bool abandoned) const;
-  void log_trace() const;
+  void report_fallback(bool abandoned) const;
+  void report_trace() const;
 
   // Steps of a cycle, in the suspendible thread set, by the serving worker.
   void set_limits();

@@ -7,8 +7,8 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 JOBS ?= $(shell nproc)
-DEVICE ?= model
-APP ?=
+export DEVICE ?= model
+export APP ?=
 
 PYTEST := build/venv/bin/python -m pytest
 RUFF := build/venv/bin/ruff
@@ -50,9 +50,13 @@ jdk-stock: setup ## build the same JDK without the patch, build/jdk/stock-image
 apps: setup ## build the Java programs of run and bench-jvm
 	@python3 tools/build_apps.py
 
+.PHONY: run-arguments
+run-arguments:
+	@python3 sim/run/run.py --check --device "$$DEVICE" --app "$$APP"
+
 .PHONY: run
-run: jdk apps ## run a real Java program with its heap in a window (DEVICE=, APP=)
-	@python3 sim/run/run.py --device '$(DEVICE)' --app '$(subst ','\'',$(APP))'
+run: run-arguments jdk apps ## run a real Java program with its heap in a window (DEVICE=, APP=)
+	@python3 sim/run/run.py --device "$$DEVICE" --app "$$APP"
 
 .PHONY: test
 test: jdk apps ## everything: native, JVM, runner and style tests

@@ -11,6 +11,7 @@ went into a build can be named later.
   apt_root.py fetch   --suite trixie-backports --dest DIR PACKAGE...
   apt_root.py unpack  --suite trixie-backports --dest DIR PACKAGE...
   apt_root.py policy  --suite trixie PACKAGE...
+  apt_root.py index   --suite bookworm            (the suite's package index, on stdout)
 """
 
 import argparse
@@ -138,8 +139,8 @@ def record(path, files, suite):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("verb", choices=["source", "fetch", "unpack", "policy"])
-    parser.add_argument("packages", nargs="+")
+    parser.add_argument("verb", choices=["source", "fetch", "unpack", "policy", "index"])
+    parser.add_argument("packages", nargs="*")
     parser.add_argument("--suite", required=True)
     parser.add_argument("--dest", type=Path, default=Path("."))
     parser.add_argument("--record", type=Path, default=CACHE / "inputs.json")
@@ -147,6 +148,11 @@ def main():
     args = parser.parse_args()
 
     root = AptRoot(args.suite)
+    if args.verb == "index":
+        sys.stdout.write(root.run("apt-cache", "dumpavail"))
+        return
+    if not args.packages:
+        fail(f"{args.verb}: expected package names, found none")
     if args.verb == "policy":
         print(root.run("apt-cache", "policy", *args.packages))
         return

@@ -1,0 +1,106 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Starts and ends a device process (merapi-device) of our own on a private socket."""
+
+import contextlib
+import ctypes
+import os
+import selectors
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+# Devices by the name that DEVICE= takes: the arguments of merapi-device that choose them.
+DEVICES = {"model": ["--model"]}
+# A unix socket's path has room for 108 bytes (sun_path in unix(7)), one of them the final zero.
+SOCKET_PATH_MAX = 107
+PR_SET_PDEATHSIG = 1
+
+
+class DeviceError(Exception):
+    """The device did not start; the text says what was expected and found."""
+
+
+def die_with_parent():
+    """In the child: end when the starting process is gone, however it went."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class Device:
+    """A running device process. Use as a context manager: the process and its socket are gone at its end."""
+
+    def __init__(self, program, name, folder):
+        if name not in DEVICES:
+            raise DeviceError(f"expected a device of {', '.join(sorted(DEVICES))}, found '{name}'; use DEVICE=model")
+        if not Path(program).exists():
+            raise DeviceError(f"expected the device process at {program}, found nothing; run 'make native'")
+        self.program, self.name, self.folder = Path(program), name, Path(folder)
+        self.private, self.process, self.socket = None, None, None
+
+    def __enter__(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.socket = self.folder / f"{self.name}-{os.getpid()}.sock"
+        if len(os.fsencode(self.socket)) > SOCKET_PATH_MAX:
+            self.private = tempfile.mkdtemp(prefix="merapi-")
+            self.socket = Path(self.private) / f"{self.name}.sock"
+        command = [self.program, *DEVICES[self.name], "--socket", self.socket]
+        self.log = open(self.folder / "device.log", "w")  # noqa: SIM115: closed in __exit__
+        try:
+            # In a session of its own: Ctrl-C ends the program first, and its device only after that.
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self.log,
+                start_new_session=True,
+                preexec_fn=die_with_parent,
+            )
+            self.wait_ready(10)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def wait_ready(self, seconds):
+        """Wait for the line 'ready PATH'."""
+        selector, text, deadline = selectors.DefaultSelector(), b"", time.monotonic() + seconds
+        selector.register(self.process.stdout, selectors.EVENT_READ)
+        while b"\n" not in text:
+            if not selector.select(max(0.0, deadline - time.monotonic())):
+                raise DeviceError(f"{self.program} said nothing for {seconds} s; see {self.log.name}")
+            block = os.read(self.process.stdout.fileno(), 4096)
+            if not block:
+                status = self.process.wait()
+                detail = Path(self.log.name).read_text(errors="replace").strip()
+                raise DeviceError(f"{self.program} ended with status {status} before it was ready\n{detail}")
+            text += block
+        if not text.startswith(b"ready "):
+            raise DeviceError(f"{self.program}: expected 'ready PATH', found {text!r}")
+
+    def alive(self):
+        return self.process is not None and self.process.poll() is None
+
+    def cpu_ms(self):
+        """CPU time of the process so far, all threads, in milliseconds."""
+        total = 0
+        with contextlib.suppress(OSError):
+            for task in Path(f"/proc/{self.process.pid}/task").iterdir():
+                total += int((task / "schedstat").read_text().split()[0])
+        return total / 1e6
+
+    def __exit__(self, *_):
+        if self.process is not None:
+            if self.process.poll() is None:
+                self.process.terminate()
+                try:
+                    self.process.wait(5)
+                except subprocess.TimeoutExpired:
+                    self.process.kill()
+                    self.process.wait()
+            self.process.stdout.close()
+        self.log.close()
+        self.socket.unlink(missing_ok=True)
+        if self.private:
+            shutil.rmtree(self.private, ignore_errors=True)

@@ -1,0 +1,159 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Reads the JVM's unified log while it is written and after: marking cycles, pauses, safepoints.
+
+The log is written with the decorations `tn` (monotonic nanoseconds, the clock of
+time.monotonic_ns) and `tg`. Lines under gc,merapi are machine-readable: a word
+(Trace, Verify, Fallback, Pause, Window) and a JSON object to the end of the line.
+"""
+
+import json
+import re
+from dataclasses import dataclass, field
+
+LINE = re.compile(r"^\[(\d+)ns\]\[([a-z,+ ]+?) *\] ?(?:GC\((\d+)\) )?(.*)$")
+RECORD = re.compile(r"^([A-Z][A-Za-z]+) (\{.*\})$")
+MARK_BEGIN = re.compile(r"^Concurrent Mark From Roots$")
+MARK_END = re.compile(r"^Concurrent Mark From Roots ([\d.]+)ms$")
+PAUSE = re.compile(r"^Pause (Young|Remark|Cleanup|Full)(.*?) \d+[KMG]->\d+[KMG]\(\d+[KMG]\) ([\d.]+)ms$")
+SAFEPOINT = re.compile(r'^Safepoint "(\w+)",.* Reaching safepoint: (\d+) ns,.* At safepoint: (\d+) ns')
+
+
+def log_flag(path, *more):
+    """The -Xlog flag that writes what this module reads; `more` are further selections (gc+merapi=debug)."""
+    selections = ",".join(["gc*=info", "safepoint=info", *more])
+    return f"-Xlog:{selections}:file={path}:tn,tg:filecount=0"
+
+
+@dataclass
+class Cycle:
+    """One concurrent marking cycle as the log tells it; times in milliseconds, instants in nanoseconds."""
+
+    gc_id: int
+    trace: dict | None = None
+    verify: dict | None = None
+    remark_ms: float | None = None
+    mark_ms: float | None = None
+    mark_begin_ns: int | None = None
+    mark_end_ns: int | None = None
+
+
+@dataclass
+class JvmLog:
+    """Everything read so far. `feed` takes lines in order and returns what a line told, as (kind, value)."""
+
+    cycles: dict = field(default_factory=dict)
+    fallbacks: list = field(default_factory=list)
+    young_ms: list = field(default_factory=list)  # (kind as "Normal", milliseconds, begins inside marking)
+    full_gcs: int = 0
+    reaching_ns: list = field(default_factory=list)  # time to safepoint of young collections
+    device_pauses_us: list = field(default_factory=list)
+    window: dict | None = None
+    marking: int | None = None
+    last_gc: int | None = None
+
+    def cycle(self, gc_id):
+        return self.cycles.setdefault(gc_id, Cycle(gc_id))
+
+    def feed(self, line):
+        match = LINE.match(line.rstrip("\n"))
+        if not match:
+            return None
+        instant, tags, gc, text = int(match[1]), match[2].strip(), match[3], match[4]
+        gc_id = int(gc) if gc is not None else None
+        if "merapi" in tags.split(","):
+            return self.record(gc_id, text)
+        if tags == "safepoint":
+            return self.safepoint(text)
+        if gc_id is None:
+            return None
+        if MARK_BEGIN.match(text):
+            self.cycle(gc_id).mark_begin_ns = instant
+            self.marking = gc_id
+        elif match := MARK_END.match(text):
+            cycle = self.cycle(gc_id)
+            cycle.mark_ms, cycle.mark_end_ns = float(match[1]), instant
+            self.marking = None
+        elif match := PAUSE.match(text):
+            return self.pause(gc_id, match[1], match[2].strip(), float(match[3]))
+        return None
+
+    def pause(self, gc_id, kind, detail, milliseconds):
+        if kind == "Remark":
+            cycle = self.cycle(gc_id)
+            cycle.remark_ms = milliseconds
+            return ("remark", cycle)
+        if kind == "Young":
+            name = re.match(r"\((.*?)\)", detail)
+            self.young_ms.append((name[1] if name else detail, milliseconds, self.marking is not None))
+        elif kind == "Full":
+            self.full_gcs += 1
+            self.marking = None
+        return None
+
+    def safepoint(self, text):
+        match = SAFEPOINT.match(text)
+        if match and match[1] in ("G1CollectForAllocation", "G1TryInitiateConcMark"):
+            self.reaching_ns.append(int(match[2]))
+
+    def record(self, gc_id, text):
+        match = RECORD.match(text)
+        if not match:
+            return None
+        try:
+            value = json.loads(match[2])
+        except json.JSONDecodeError:
+            return None
+        kind = match[1]
+        if kind == "Trace":
+            cycle = self.cycle(value.get("gc_id", gc_id))
+            cycle.trace = value
+            self.last_gc = cycle.gc_id
+            return ("trace", cycle)
+        if kind == "Verify":
+            number = value.get("gc_id", gc_id if gc_id is not None else self.last_gc)
+            if number is None:
+                return None
+            self.cycle(number).verify = value
+            return ("verify", self.cycle(number))
+        if kind == "Fallback":
+            self.fallbacks.append(value)
+            return ("fallback", value)
+        if kind == "Pause":
+            self.device_pauses_us.append(value["us"])
+        elif kind == "Window":
+            self.window = value
+        return None
+
+    def offloaded(self):
+        """Cycles whose marking the device finished, in order."""
+        return [c for c in self.cycles.values() if c.trace is not None and not c.trace.get("fallback")]
+
+
+class Follower:
+    """Reads complete lines of a growing file; a line is given out once its end has been written."""
+
+    def __init__(self, path):
+        self.path, self.file, self.rest = path, None, ""
+
+    def lines(self):
+        if self.file is None:
+            try:
+                self.file = open(self.path, encoding="utf-8", errors="replace")  # noqa: SIM115: closed in close()
+            except FileNotFoundError:
+                return []
+        text = self.rest + self.file.read()
+        *complete, self.rest = text.split("\n")
+        return complete
+
+    def close(self):
+        if self.file:
+            self.file.close()
+
+
+def read(path):
+    """The whole log of a JVM that has ended."""
+    log = JvmLog()
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            log.feed(line)
+    return log

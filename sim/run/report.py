@@ -1,0 +1,152 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a run's log says, as text for people and as data for programs."""
+
+HOW = {
+    "cycles": "concurrent marking cycles that the device finished, from the JVM's log",
+    "objects_marked": "objects whose mark the device set, sum over the cycles, counted by the device",
+    "references": "reference slots the device read, sum over the cycles, counted by the device",
+    "live_bytes": "bytes of the objects marked by the device in the last cycle, counted by the device",
+    "deferred": "objects handed to the host for scanning, sum over the cycles",
+    "fallbacks": "cycles that were taken from the device and marked on the CPU",
+    "verify": "sums of what -XX:+MerapiVerify found at remark; null where it was off",
+    "concurrent_mark_ms": "wall time of 'Concurrent Mark From Roots', sum over the cycles, from the JVM's log",
+    "host_mark_cpu_ms": "CPU time of the JVM's marking thread between hand-over and hand-back, sum over the cycles",
+    "remark_ms": "remark pauses without verification, sum over the cycles; with it in remark_with_verify_ms",
+    "device_cpu_ms": "CPU time of the device in these cycles, sum",
+    "largest_cycle_objects": "objects_marked of the largest cycle",
+}
+
+
+def verify_sum(cycles):
+    """Sums of the verification's findings, or None when nothing was verified."""
+    found = [c.verify for c in cycles if c.verify]
+    if not found:
+        return None
+    names = ("missed", "incomplete", "floating", "live_mismatch")
+    return {"cycles": len(found), **{name: sum(v.get(name, 0) for v in found) for name in names}}
+
+
+def remark_only(cycle):
+    """Remark in ms without the time that verification took inside it."""
+    if cycle.remark_ms is None:
+        return 0.0
+    return max(0.0, cycle.remark_ms - (cycle.verify or {}).get("ms", 0.0))
+
+
+def build(log, device, command, status):
+    """The report of a run as a dictionary (build/run/report.json)."""
+    cycles = log.offloaded()
+    traces = [c.trace for c in cycles]
+
+    def total(name):
+        return sum(t.get(name) or 0 for t in traces)
+
+    return {
+        "device": device,
+        "command": command,
+        "status": status,
+        "cycles": len(cycles),
+        "objects_marked": total("objects"),
+        "references": total("references"),
+        "live_bytes": traces[-1].get("live_bytes", 0) if traces else 0,
+        "deferred": total("deferred"),
+        "fallbacks": len(log.fallbacks),
+        "verify": verify_sum(cycles),
+        "concurrent_mark_ms": round(sum(c.mark_ms or 0 for c in cycles), 3),
+        "host_mark_cpu_ms": round(total("host_cpu_ms"), 3),
+        "remark_ms": round(sum(remark_only(c) for c in cycles), 3),
+        "remark_with_verify_ms": round(sum(c.remark_ms or 0 for c in cycles), 3),
+        "device_cpu_ms": round(total("device_cpu_ms"), 3),
+        "largest_cycle_objects": max((t.get("objects", 0) for t in traces), default=0),
+        "fallback_list": log.fallbacks,
+        "full_collections": log.full_gcs,
+        "per_cycle": [
+            {
+                "gc_id": c.gc_id,
+                "trace": c.trace,
+                "verify": c.verify,
+                "mark_ms": c.mark_ms,
+                "remark_ms": round(remark_only(c), 3),
+            }
+            for c in cycles
+        ],
+        "how": HOW,
+    }
+
+
+def trace_line(number, cycle):
+    """One line that is printed while the program runs."""
+    t = cycle.trace
+    text = (
+        f"trace {number}: {t['objects']:,} objects, {t['references']:,} references, {t['live_bytes'] / 1e6:,.1f} MB, "
+        f"{t['deferred']:,} deferred, {t['pauses']} pauses; device {t['device_ms']:,.1f} ms, "
+        f"host CPU {t['host_cpu_ms']:,.2f} ms"
+    )
+    if t.get("fallback"):
+        return f"{text}; given up: {t['fallback']}"
+    return f"{text}; {verify_text(cycle.verify)}"
+
+
+def verify_text(verify):
+    if not verify:
+        return "not verified"
+    bad = {k: verify[k] for k in ("missed", "incomplete", "live_mismatch") if verify.get(k)}
+    if bad:
+        return "VERIFICATION FAILED: " + ", ".join(f"{v:,} {k}" for k, v in bad.items())
+    return f"verified, {verify.get('floating', 0):,} floating"
+
+
+def table(report):
+    """The closing table as lines."""
+    head = ["cycle", "objects", "references", "MB", "deferred", "pauses", "mark ms", "host CPU ms", "remark ms", "verify"]
+    rows = [head]
+    for number, entry in enumerate(report["per_cycle"], 1):
+        t = entry["trace"]
+        rows.append(
+            [
+                str(number),
+                f"{t['objects']:,}",
+                f"{t['references']:,}",
+                f"{t['live_bytes'] / 1e6:,.1f}",
+                f"{t['deferred']:,}",
+                str(t["pauses"]),
+                f"{entry['mark_ms'] or 0:,.1f}",
+                f"{t['host_cpu_ms']:,.2f}",
+                f"{entry['remark_ms']:,.2f}",
+                verify_text(entry["verify"]).replace("verified, ", "ok, "),
+            ]
+        )
+    rows.append(
+        [
+            "all",
+            f"{report['objects_marked']:,}",
+            f"{report['references']:,}",
+            "",
+            f"{report['deferred']:,}",
+            str(sum(e["trace"]["pauses"] for e in report["per_cycle"])),
+            f"{report['concurrent_mark_ms']:,.1f}",
+            f"{report['host_mark_cpu_ms']:,.2f}",
+            f"{report['remark_ms']:,.2f}",
+            verify_text(report["verify"]).replace("verified, ", "ok, "),
+        ]
+    )
+    widths = [max(len(row[i]) for row in rows) for i in range(len(head))]
+    return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
+
+
+def problems(report, least_cycles):
+    """Why the run is not a success, as sentences; empty when it is."""
+    found = []
+    if report["status"]:
+        found.append(f"the program ended with status {report['status']}")
+    verify = report["verify"]
+    if verify and (verify["missed"] or verify["incomplete"] or verify["live_mismatch"]):
+        found.append(
+            f"verification: expected nothing missed, incomplete or mismatched, found {verify['missed']} missed, "
+            f"{verify['incomplete']} incomplete, {verify['live_mismatch']} live words mismatched"
+        )
+    if report["cycles"] < least_cycles:
+        found.append(f"expected at least {least_cycles} cycles marked by the device, found {report['cycles']}")
+    if least_cycles and (not verify or verify["cycles"] < least_cycles):
+        found.append(f"expected at least {least_cycles} verified cycles, found {verify['cycles'] if verify else 0}")
+    return found

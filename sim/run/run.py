@@ -1,0 +1,221 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Run a real Java program with its heap in a window and show what the device traced.
+
+Without --app: an in-memory database of the machine's Debian package index, ranked
+by PageRank in several rounds. With --app: your own program; write what you would
+write after `java`, further JVM flags included (they win over those set here):
+
+  make run APP="-Xmx4g -cp classes Main args"     make run APP="-jar server.jar"
+
+The report is build/run/report.json, the JVM's log build/run/jvm.log.
+Status: 0 success, 1 a check failed, 2 wrong use, otherwise the program's own.
+"""
+
+import argparse
+import json
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import jvm_log
+import report
+from device import DEVICES, Device, DeviceError
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+OUT = BUILD / "run"
+sys.path.insert(0, str(ROOT / "tools"))
+
+from common import exclusive  # noqa: E402: after the path is set
+
+LEAST_CYCLES = 3
+LEAST_PACKAGES = 10_000
+# A steady heap of half a gigabyte in 1500 MB: marking starts by itself, and once more at the end of each round.
+DEFAULT_FLAGS = ["-Xms1500m", "-Xmx1500m", "-XX:InitiatingHeapOccupancyPercent=25", "-XX:+ExplicitGCInvokesConcurrent"]
+
+
+def fail(message, status=1):
+    print(f"run: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def package_index():
+    """File with the machine's Debian package index; of a private apt root when the machine has no lists."""
+    path = OUT / "packages.txt"
+    if path.exists():
+        return path
+    done = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True)
+    text = done.stdout
+    if done.returncode or len(re.findall(r"^Package:", text, re.M)) < LEAST_PACKAGES:
+        command = [sys.executable, ROOT / "tools/apt_root.py", "index", "--suite", "bookworm"]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
+        if done.returncode:
+            fail("expected a Debian package index (apt-cache dumpavail), found none and could not fetch one; see above")
+        text = done.stdout
+    path.write_text(text)
+    return path
+
+
+def default_program(rounds):
+    classpath = f"{BUILD / 'apps/classes'}:{BUILD / 'apps/lib'}/*"
+    return [*DEFAULT_FLAGS, "-cp", classpath, "merapi.apps.PackageRank", str(package_index()), str(rounds)]
+
+
+def own_flags(socket, log, program):
+    """JVM flags set here; whatever the program's own arguments say comes later and wins."""
+    flags = [f"-XX:MerapiWindow=device:{socket}", "-XX:+MerapiVerify", jvm_log.log_flag(log)]
+    if not any(re.match(r"-XX:\+Use\w+GC$", argument) for argument in program):
+        flags.insert(0, "-XX:+UseG1GC")
+    return flags
+
+
+class Console:
+    """The program's output, each line marked, beside our own lines; one writer at a time."""
+
+    def __init__(self):
+        self.lock = threading.Lock()
+
+    def say(self, text):
+        with self.lock:
+            print(text, flush=True)
+
+    def copy(self, stream, mark):
+        for line in stream:
+            self.say(f"  {mark} {line.rstrip()}")
+
+
+class Watcher:
+    """Follows the JVM's log and prints a line for each trace once its cycle's remark is over."""
+
+    def __init__(self, path, console):
+        self.follower, self.console, self.log = jvm_log.Follower(path), console, jvm_log.JvmLog()
+        self.waiting, self.number = None, 0
+
+    def flush(self):
+        if self.waiting:
+            self.number += 1
+            self.console.say(report.trace_line(self.number, self.waiting))
+            self.waiting = None
+
+    def poll(self):
+        for line in self.follower.lines():
+            event = self.log.feed(line)
+            if not event:
+                continue
+            kind, value = event
+            if kind == "trace":
+                self.flush()
+                self.waiting = value
+            elif kind == "remark" and self.waiting is value:
+                self.flush()
+            elif kind == "fallback":
+                self.console.say(f"fallback to the CPU: {value.get('reason')} ({value.get('detail')})")
+
+    def end(self):
+        self.poll()
+        self.flush()
+        self.follower.close()
+
+
+def run_java(java, arguments, log_path):
+    """Run the program to its end. Returns (status, log)."""
+    console = Console()
+    watcher = Watcher(log_path, console)
+    process = subprocess.Popen(
+        [java, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+    )
+    threads = [
+        threading.Thread(target=console.copy, args=(process.stdout, "|"), daemon=True),
+        threading.Thread(target=console.copy, args=(process.stderr, "!"), daemon=True),
+    ]
+    try:
+        for thread in threads:
+            thread.start()
+        while process.poll() is None:
+            watcher.poll()
+            time.sleep(0.05)
+    finally:
+        if process.poll() is None:
+            process.terminate()
+            try:
+                process.wait(10)
+            except subprocess.TimeoutExpired:
+                process.kill()
+                process.wait()
+        for thread in threads:
+            thread.join(5)
+        watcher.end()
+    return process.returncode, watcher.log
+
+
+def stop_on_signal(number, _frame):
+    """SIGTERM and SIGHUP end the run like Ctrl-C does: everything started here is ended first."""
+    raise KeyboardInterrupt(number)
+
+
+def run(args):
+    program = shlex.split(args.app) if args.app.strip() else default_program(args.rounds)
+    java, log = args.jdk / "bin/java", OUT / "jvm.log"
+    if not java.exists():
+        fail(f"expected the patched JDK's java at {java}, found nothing; run 'make jdk'")
+    for old in (log, OUT / "report.json"):
+        old.unlink(missing_ok=True)
+    with Device(args.device_program, args.device, OUT) as device:
+        arguments = [*own_flags(device.socket, log, program), *program]
+        print(f"device: {args.device} at {device.socket}\nprogram: java {shlex.join(arguments)}", flush=True)
+        status, read = run_java(java, arguments, log)
+        died = not device.alive()
+    result = report.build(read, args.device, ["java", *arguments], status)
+    (OUT / "report.json").write_text(json.dumps(result, indent=1) + "\n")
+    print()
+    for line in report.table(result):
+        print(line)
+    print(f"\nreport: {OUT / 'report.json'}")
+    found = report.problems(result, 0 if args.app.strip() else LEAST_CYCLES)
+    if died:
+        found.append(f"the device process ended during the run; see {OUT / 'device.log'}")
+    for problem in found:
+        print(f"run: {problem}", file=sys.stderr)
+    if result["cycles"] == 0 and not found:
+        print("run: the program never reached a marking cycle (a smaller -Xmx or System.gc() makes some)")
+    return (status if 0 < status < 128 else 1) if found else 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--device", default="model", help="what traces: " + ", ".join(sorted(DEVICES)))
+    parser.add_argument("--app", default="", help="java's arguments for your own program")
+    parser.add_argument("--check", action="store_true", help="only check --device and --app")
+    parser.add_argument("--rounds", type=int, default=4, help="rounds of the default program")
+    parser.add_argument("--jdk", type=Path, default=BUILD / "jdk/image")
+    parser.add_argument("--device-program", type=Path, default=BUILD / "native/bin/merapi-device")
+    args = parser.parse_args()
+    if args.device not in DEVICES:
+        fail(f"DEVICE: expected one of {', '.join(sorted(DEVICES))}, found '{args.device}'", 2)
+    try:
+        shlex.split(args.app)
+    except ValueError as error:
+        fail(f"APP: expected java's arguments as a shell would take them, found {error}: {args.app}", 2)
+    if args.check:
+        return 0
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, stop_on_signal)
+    OUT.mkdir(parents=True, exist_ok=True)
+    try:
+        with exclusive("run"):
+            return run(args)
+    except DeviceError as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        print("run: stopped; the program and its device were ended", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -141,7 +141,7 @@ public final class ClassUnloading {
         for (Family family : test.families) {
             family.intact();
         }
-        boolean concurrently = Boolean.parseBoolean(Stress.flag("ClassUnloadingWithConcurrentMark"));
+        boolean concurrently = Stress.unloadsConcurrently();
         Stress.collectUntil(() -> {
             if (!concurrently) {
                 Stress.fullCollection();

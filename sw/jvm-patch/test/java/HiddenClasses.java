@@ -148,7 +148,7 @@ public final class HiddenClasses {
         for (int i = 0; i < test.suppliers.length; i++) {
             test.check(i);
         }
-        boolean concurrently = Boolean.parseBoolean(Stress.flag("ClassUnloadingWithConcurrentMark"));
+        boolean concurrently = Stress.unloadsConcurrently();
         Stress.collectUntil(() -> {
             if (!concurrently) {
                 Stress.fullCollection();

@@ -172,6 +172,15 @@ final class Stress {
             .getVMOption(name).getValue();
     }
 
+    /**
+     * Whether marking cycles unload classes. With VerifyDuringGC they hardly do: verification at a cycle's pauses reads
+     * weakly held classes through barriers that keep them alive until the next cycle, which does the same.
+     */
+    static boolean unloadsConcurrently() {
+        boolean verifies = ManagementFactory.getRuntimeMXBean().getInputArguments().contains("-XX:+VerifyDuringGC");
+        return Boolean.parseBoolean(flag("ClassUnloadingWithConcurrentMark")) && !verifies;
+    }
+
     static long regionBytes() {
         return Long.parseLong(flag("G1HeapRegionSize"));
     }

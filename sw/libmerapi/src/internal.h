@@ -183,7 +183,7 @@ int merapi_lock_held(int fd, int byte);
 int merapi_dax_probe(const char* sysfs, unsigned major, unsigned minor, uint64_t* bytes, uint64_t* alignment);
 
 /* transport_device.c: the hand-over messages (docs/contract.md, "Handing a window over a socket"). */
-#define MERAPI_HELLO_MAGIC UINT64_C(0x4F4C4C4548505241) /* "ARPHELLO" */
+#define MERAPI_HELLO_MAGIC UINT64_C(0x4F4C4C454850524D) /* "MRPHELLO" */
 struct merapi_hello {
   uint64_t magic;
   uint16_t version_major, version_minor;

@@ -1,0 +1,101 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Writing an image into a window. The window is no window (no magic) while it is being written, and its generation
+ * stays odd: a device that looks meanwhile sees nothing to serve.
+ */
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "image.h"
+
+#define PIECE_BYTES (UINT64_C(64) << 20)
+
+static int write_range(struct merapi_window* window, uint64_t offset, const uint8_t* from, uint64_t bytes) {
+  while (bytes > 0) {
+    const uint64_t part = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
+    const uint64_t start = offset / window->granularity * window->granularity;
+    size_t mapped;
+    uint8_t* base = merapi_window_map(window, start, offset - start + part, &mapped);
+    if (base == NULL) return -errno;
+    merapi_invalidate(window, base + (offset - start), part);
+    memcpy(base + (offset - start), from, part);
+    merapi_write_back(window, base + (offset - start), part);
+    munmap(base, mapped);
+    offset += part;
+    from += part;
+    bytes -= part;
+  }
+  return 0;
+}
+
+static int write_extents(const struct merapi_image* image, struct merapi_window* window) {
+  const struct merapi_image_extent* extent =
+      (const struct merapi_image_extent*)(const void*)(image->file + image->sections.extents);
+  const uint8_t* from = image->file + image->sections.payload;
+  int status = 0;
+  for (uint64_t i = 0; i < image->header.extent_count && status == 0; i++) {
+    /* The control page, first of the first extent, is written by its parts. */
+    const uint64_t skip = i == 0 ? MERAPI_CONTROL_BYTES : 0;
+    const uint64_t bytes = extent[i].pages * MERAPI_IMAGE_PAGE;
+    status = write_range(window, extent[i].offset + skip, from + skip, bytes - skip);
+    from += bytes;
+  }
+  return status;
+}
+
+/* Identity, configuration and directory; the magic last. The other lines belong to this window's own life. */
+static void write_control(const struct merapi_image* image, struct merapi_window* window) {
+  const uint8_t* control = image->file + image->sections.payload;
+  struct merapi_identity identity;
+  memcpy(&identity, control, sizeof identity);
+  identity.window_bytes = window->bytes;
+  identity.host_pid = (uint64_t)getpid();
+  struct merapi_identity* to = merapi_identity_of(window);
+  merapi_put(window, merapi_config_of(window), control + MERAPI_CONFIG_OFFSET, sizeof(struct merapi_config));
+  merapi_put(window, merapi_directory_of(window), control + MERAPI_DIRECTORY_OFFSET, sizeof(struct merapi_directory));
+  merapi_put(window, &to->version_major, &identity.version_major, sizeof identity - sizeof identity.magic);
+  merapi_publish64(window, &to->magic, MERAPI_MAGIC);
+}
+
+static void forget_mappings(struct merapi_window* window) {
+  munmap(window->metadata, window->metadata_mapped);
+  window->metadata = NULL;
+  for (int i = 0; i < (int)MERAPI_AREA_COUNT; i++) {
+    if (window->area_address[i] != NULL) munmap(window->area_address[i], window->area_mapped[i]);
+    window->area_address[i] = NULL;
+  }
+}
+
+int merapi_image_load(struct merapi_image* image, struct merapi_window* window, struct merapi_error* error) {
+  const struct merapi_image_header* header = &image->header;
+  if (window->readonly) return merapi_fail(error, -EINVAL, "the window was opened to inspect it only");
+  if (atomic_load(&window->attached))
+    return merapi_fail(error, -EBUSY, "expected a window without a device, found one; revoke it first");
+  if (window->bytes < header->window_bytes)
+    return merapi_fail(error, -ENOSPC,
+                       "expected a window of at least %" PRIu64 " bytes for %s, found %" PRIu64
+                       "; open one with merapi_image_geometry",
+                       header->window_bytes, image->path, window->bytes);
+  const uint64_t payload = image->sections.end - image->sections.payload;
+  if (merapi_checksum_of(image->file + image->sections.payload, payload) != header->payload_checksum)
+    return merapi_fail(error, -EBADMSG, "%s: the payload is damaged (checksum)", image->path);
+
+  const uint32_t cycle = window->cycle;
+  merapi_publish64(window, &merapi_identity_of(window)->magic, 0);
+  forget_mappings(window);
+  window->layout = image->layout;
+  window->metadata = merapi_window_map(window, 0, window->layout.metadata_bytes, &window->metadata_mapped);
+  if (window->metadata == NULL)
+    return merapi_fail(error, -ENOMEM, "cannot map %" PRIu64 " bytes of metadata: %s", window->layout.metadata_bytes,
+                       strerror(errno));
+  int status = merapi_zero(window, MERAPI_CONTROL_BYTES, header->window_bytes - MERAPI_CONTROL_BYTES);
+  if (status == 0) status = write_extents(image, window);
+  if (status < 0) return merapi_fail(error, status, "cannot write the window: %s", strerror(-status));
+  write_control(image, window);
+  status = merapi_window_adopt(window, error);
+  if (window->cycle < cycle) window->cycle = cycle;
+  return status;
+}

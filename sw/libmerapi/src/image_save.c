@@ -1,0 +1,253 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Saving a window. Two passes: one finds the pages that hold something, one writes them.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include "image.h"
+
+#define PIECE_BYTES (UINT64_C(64) << 20)
+#define COPY_BYTES (UINT64_C(1) << 20)
+
+struct writer {
+  int fd;
+  struct merapi_checksum sum;
+};
+
+static int write_all(int fd, const void* data, uint64_t bytes) {
+  const uint8_t* from = data;
+  while (bytes > 0) {
+    const ssize_t written = write(fd, from, bytes < COPY_BYTES ? bytes : COPY_BYTES);
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return -errno;
+    from += written;
+    bytes -= (uint64_t)written;
+  }
+  return 0;
+}
+
+/* ------------------------------------------------------------ extents */
+
+struct extents {
+  struct merapi_image_extent* list;
+  uint64_t count, room, pages;
+};
+
+static int append_page(struct extents* extents, uint64_t offset) {
+  struct merapi_image_extent* last = extents->count > 0 ? &extents->list[extents->count - 1] : NULL;
+  extents->pages++;
+  if (last != NULL && last->offset + last->pages * MERAPI_IMAGE_PAGE == offset) {
+    last->pages++;
+    return 0;
+  }
+  if (extents->count == extents->room) {
+    const uint64_t room = extents->room == 0 ? 1024 : extents->room * 2;
+    struct merapi_image_extent* list = realloc(extents->list, room * sizeof *list);
+    if (list == NULL) return -ENOMEM;
+    extents->list = list;
+    extents->room = room;
+  }
+  extents->list[extents->count++] = (struct merapi_image_extent){offset, 1};
+  return 0;
+}
+
+static bool is_zero(const uint8_t* page) { return page[0] == 0 && memcmp(page, page + 1, MERAPI_IMAGE_PAGE - 1) == 0; }
+
+/* The next byte at or after `offset` that the file has data for; the window's end when there is none. */
+static uint64_t next_data(const struct merapi_window* window, uint64_t offset, uint64_t end) {
+  const off_t at = lseek(window->fd, (off_t)offset, SEEK_DATA);
+  if (at < 0) return errno == ENXIO ? end : offset; /* no such operation: look at every page */
+  return (uint64_t)at / MERAPI_IMAGE_PAGE * MERAPI_IMAGE_PAGE;
+}
+
+static int find_pages(struct merapi_window* window, struct extents* extents) {
+  const uint64_t end = window->layout.window_bytes;
+  int status = append_page(extents, 0); /* the control page always */
+  for (uint64_t piece = 0; piece < end && status == 0; piece += PIECE_BYTES) {
+    const uint64_t bytes = end - piece < PIECE_BYTES ? end - piece : PIECE_BYTES;
+    if (next_data(window, piece, end) >= piece + bytes) continue;
+    size_t mapped;
+    uint8_t* base = merapi_window_map(window, piece, bytes, &mapped);
+    if (base == NULL) return -errno;
+    merapi_invalidate(window, base, bytes);
+    for (uint64_t at = next_data(window, piece, end); at < piece + bytes && status == 0; at += MERAPI_IMAGE_PAGE) {
+      if (at == 0) continue;
+      if (!is_zero(base + (at - piece)))
+        status = append_page(extents, at);
+      else
+        at = next_data(window, at + MERAPI_IMAGE_PAGE, end) - MERAPI_IMAGE_PAGE;
+    }
+    munmap(base, mapped);
+  }
+  return status;
+}
+
+static int write_pages(struct merapi_window* window, const struct extents* extents, struct writer* writer) {
+  uint8_t* copy = malloc(COPY_BYTES);
+  if (copy == NULL) return -ENOMEM;
+  int status = 0;
+  for (uint64_t i = 0; i < extents->count && status == 0; i++) {
+    uint64_t at = extents->list[i].offset, left = extents->list[i].pages * MERAPI_IMAGE_PAGE;
+    while (left > 0 && status == 0) {
+      const uint64_t start = at / PIECE_BYTES * PIECE_BYTES;
+      const uint64_t bytes = left < start + PIECE_BYTES - at ? left : start + PIECE_BYTES - at;
+      const uint64_t from = at / window->granularity * window->granularity;
+      size_t mapped;
+      uint8_t* base = merapi_window_map(window, from, at - from + bytes, &mapped);
+      if (base == NULL) {
+        status = -errno;
+        break;
+      }
+      /* By a copy, so that what is written is what is summed even if a page changes meanwhile. */
+      for (uint64_t done = 0; done < bytes && status == 0;) {
+        const uint64_t part = bytes - done < COPY_BYTES ? bytes - done : COPY_BYTES;
+        memcpy(copy, base + (at - from) + done, part);
+        merapi_checksum_add(&writer->sum, copy, part);
+        status = write_all(writer->fd, copy, part);
+        done += part;
+      }
+      munmap(base, mapped);
+      at += bytes;
+      left -= bytes;
+    }
+  }
+  free(copy);
+  return status;
+}
+
+/* ------------------------------------------------------------- answers */
+
+struct order {
+  uint64_t key;
+  uint64_t index;
+  uint8_t is_klass;
+};
+
+static int by_key(const void* left, const void* right) {
+  const struct order *a = left, *b = right;
+  if (a->is_klass != b->is_klass) return a->is_klass < b->is_klass ? -1 : 1;
+  if (a->key != b->key) return a->key < b->key ? -1 : 1;
+  return 0;
+}
+
+/* The sections between header and payload, in memory. */
+struct tables {
+  uint8_t* bytes;
+  struct merapi_image_sections sections;
+};
+
+static int fill_answers(const struct merapi_answers* answers, const struct merapi_image_sections* s, uint8_t* at) {
+  struct order* order = malloc((answers->count + 1) * sizeof *order);
+  if (order == NULL) return -ENOMEM;
+  for (uint64_t i = 0; i < answers->count; i++)
+    order[i] = (struct order){answers->key[i], i, answers->is_klass[i] != 0};
+  qsort(order, answers->count, sizeof *order, by_key);
+  uint64_t *keys = (uint64_t*)(void*)(at + s->keys), *firsts = (uint64_t*)(void*)(at + s->firsts);
+  uint64_t* references = (uint64_t*)(void*)(at + s->references);
+  uint64_t used = 0;
+  int status = 0;
+  for (uint64_t i = 0; i < answers->count; i++) {
+    const uint64_t from = answers->first[order[i].index], to = answers->first[order[i].index + 1];
+    if (i > 0 && by_key(&order[i - 1], &order[i]) == 0) status = -EEXIST;
+    keys[i] = order[i].key;
+    firsts[i] = used;
+    (at + s->is_klass)[i] = order[i].is_klass;
+    for (uint64_t r = from; r < to; r++) references[used++] = answers->reference[r];
+  }
+  firsts[answers->count] = used;
+  free(order);
+  return status;
+}
+
+static int make_tables(const struct merapi_image_header* header, const struct extents* extents,
+                       const struct merapi_answers* answers, const char* text, struct tables* tables) {
+  if (!merapi_image_place(header, &tables->sections)) return -EINVAL;
+  const struct merapi_image_sections* s = &tables->sections;
+  tables->bytes = calloc(1, s->payload);
+  if (tables->bytes == NULL) return -ENOMEM;
+  memcpy(tables->bytes + s->extents, extents->list, extents->count * sizeof *extents->list);
+  memcpy(tables->bytes + s->text, text, header->text_bytes);
+  return answers != NULL ? fill_answers(answers, s, tables->bytes) : 0;
+}
+
+static int check_answers(const struct merapi_answers* answers, struct merapi_error* error) {
+  if (answers->first[0] != 0) return merapi_fail(error, -EINVAL, "expected answers whose first index is 0");
+  for (uint64_t i = 0; i < answers->count; i++)
+    if (answers->first[i + 1] < answers->first[i])
+      return merapi_fail(error, -EINVAL, "expected ascending indexes of answers, found answer %" PRIu64 " out of order",
+                         i);
+  return 0;
+}
+
+/* ---------------------------------------------------------------- file */
+
+static int write_image(struct merapi_window* window, int fd, uint32_t bitmap, const struct merapi_answers* answers,
+                       const char* text, struct merapi_error* error) {
+  struct extents extents = {0};
+  struct tables tables = {0};
+  struct writer writer = {.fd = fd};
+  int status = find_pages(window, &extents);
+  struct merapi_image_header header = {
+      .magic = MERAPI_IMAGE_MAGIC,
+      .version = MERAPI_IMAGE_VERSION,
+      .header_bytes = sizeof header,
+      .window_bytes = window->layout.window_bytes,
+      .extent_count = extents.count,
+      .page_count = extents.pages,
+      .answer_count = answers != NULL ? answers->count : 0,
+      .reference_count = answers != NULL ? answers->first[answers->count] : 0,
+      .text_bytes = strlen(text) + 1,
+      .bitmap = bitmap,
+  };
+  if (status == 0) status = make_tables(&header, &extents, answers, text, &tables);
+  if (status == -EEXIST) {
+    merapi_fail(error, -EINVAL, "expected one answer for each object and klass, found two for one key");
+    status = -EINVAL;
+  } else if (status < 0) {
+    merapi_fail(error, status, "cannot collect the window's pages: %s", strerror(-status));
+  } else {
+    const uint64_t payload = tables.sections.payload;
+    merapi_checksum_start(&writer.sum);
+    if (lseek(fd, (off_t)payload, SEEK_SET) < 0) status = -errno;
+    if (status == 0) status = write_pages(window, &extents, &writer);
+    header.payload_checksum = merapi_checksum_end(&writer.sum);
+    header.tables_checksum = merapi_checksum_of(tables.bytes + sizeof header, payload - sizeof header);
+    header.header_checksum = merapi_checksum_of(&header, offsetof(struct merapi_image_header, header_checksum));
+    if (status == 0) memcpy(tables.bytes, &header, sizeof header);
+    if (status == 0 && lseek(fd, 0, SEEK_SET) < 0) status = -errno;
+    if (status == 0) status = write_all(fd, tables.bytes, payload);
+    if (status < 0) merapi_fail(error, status, "cannot write the image: %s", strerror(-status));
+  }
+  free(extents.list);
+  free(tables.bytes);
+  return status;
+}
+
+int merapi_image_save(struct merapi_window* window, const char* path, uint32_t bitmap,
+                      const struct merapi_answers* answers, const char* json, struct merapi_error* error) {
+  if (bitmap > 1) return merapi_fail(error, -EINVAL, "expected bitmap 0 or 1, found %" PRIu32, bitmap);
+  int status = answers != NULL ? check_answers(answers, error) : 0;
+  if (status < 0) return status;
+  char* temporary;
+  if (asprintf(&temporary, "%s.tmp", path) < 0) return merapi_fail(error, -ENOMEM, "out of memory");
+  const int fd = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
+  if (fd < 0) {
+    status = merapi_fail(error, -errno, "cannot make %s: %s", temporary, strerror(errno));
+  } else {
+    status = write_image(window, fd, bitmap, answers, json != NULL ? json : "{}", error);
+    if (close(fd) < 0 && status == 0)
+      status = merapi_fail(error, -errno, "cannot write %s: %s", temporary, strerror(errno));
+    if (status == 0 && rename(temporary, path) < 0)
+      status = merapi_fail(error, -errno, "cannot rename %s to %s: %s", temporary, path, strerror(errno));
+    if (status < 0) unlink(temporary);
+  }
+  free(temporary);
+  return status;
+}

@@ -42,10 +42,10 @@ struct merapi_error {
 /* ABI version of the loaded library (compare with MERAPI_ABI). */
 MERAPI_API int merapi_abi(void);
 /* Version of the library as text, for instance "0.1.0". Static storage. */
-MERAPI_API const char *merapi_version(void);
+MERAPI_API const char* merapi_version(void);
 /* Name of a fault code, device kind or completion type; "unknown" if there is none. Static storage. */
-MERAPI_API const char *merapi_fault_name(uint32_t code);
-MERAPI_API const char *merapi_kind_name(uint32_t kind);
+MERAPI_API const char* merapi_fault_name(uint32_t code);
+MERAPI_API const char* merapi_kind_name(uint32_t kind);
 
 /* ---------------------------------------------------------------- layout */
 
@@ -69,15 +69,15 @@ struct merapi_layout {
 
 /* Compute where everything goes: control page and small areas first (metadata), then both bitmaps and
  * the heap at multiples of MERAPI_MAPPED_ALIGNMENT. -EINVAL when the geometry is impossible. */
-MERAPI_API int merapi_layout_compute(const struct merapi_geometry *geometry, struct merapi_layout *layout,
-                                     struct merapi_error *error);
+MERAPI_API int merapi_layout_compute(const struct merapi_geometry* geometry, struct merapi_layout* layout,
+                                     struct merapi_error* error);
 
 /* ------------------------------------------------------------ transports */
 
 enum merapi_open_flags {
-  MERAPI_OPEN_FORMAT = 1,    /* lay the window out anew for `geometry` (needs exclusive use) */
-  MERAPI_OPEN_READONLY = 2,  /* inspect only; no lock is taken */
-  MERAPI_OPEN_CREATE = 4,    /* file: make the file, or make it larger, when needed */
+  MERAPI_OPEN_FORMAT = 1,   /* lay the window out anew for `geometry` (needs exclusive use) */
+  MERAPI_OPEN_READONLY = 2, /* inspect only; no lock is taken */
+  MERAPI_OPEN_CREATE = 4,   /* file: make the file, or make it larger, when needed */
 };
 
 /* Open a window by name:
@@ -90,22 +90,22 @@ enum merapi_open_flags {
  * A host holds an exclusive lock while it has the window open.
  * Errors: -ENOENT no such file, -ENODEV not a window transport, -EBUSY another host has it, -ENOSPC too
  * small, -EPROTO not a window or a foreign version, -EINVAL bad name or geometry, others from the system. */
-MERAPI_API int merapi_open(const char *name, const struct merapi_geometry *geometry, uint32_t flags,
-                           struct merapi_window **window, struct merapi_error *error);
+MERAPI_API int merapi_open(const char* name, const struct merapi_geometry* geometry, uint32_t flags,
+                           struct merapi_window** window, struct merapi_error* error);
 /* Revokes the device (if attached), unlocks and unmaps. NULL is allowed. */
-MERAPI_API void merapi_close(struct merapi_window *window);
+MERAPI_API void merapi_close(struct merapi_window* window);
 
-MERAPI_API const struct merapi_layout *merapi_layout_of(const struct merapi_window *window);
+MERAPI_API const struct merapi_layout* merapi_layout_of(const struct merapi_window* window);
 /* Size of the window as the transport tells it. */
-MERAPI_API uint64_t merapi_window_bytes(const struct merapi_window *window);
+MERAPI_API uint64_t merapi_window_bytes(const struct merapi_window* window);
 /* Map `length` bytes at window offset `offset` over the addresses from `address` on (replacing whatever is
  * mapped there; all arguments page-aligned, 2 MiB-aligned for devdax). The mapping is shared and stays when the
  * window is closed. -EINVAL when outside the window. */
-MERAPI_API int merapi_map_fixed(struct merapi_window *window, uint64_t offset, uint64_t length, void *address);
+MERAPI_API int merapi_map_fixed(struct merapi_window* window, uint64_t offset, uint64_t length, void* address);
 /* Map an area anywhere (read-write, or read-only for a window opened so); unmapped by merapi_close. NULL on error. */
-MERAPI_API void *merapi_map_area(struct merapi_window *window, enum merapi_area area);
+MERAPI_API void* merapi_map_area(struct merapi_window* window, enum merapi_area area);
 /* Fill a range of the window with zero bytes, giving memory back to the system where the transport can. */
-MERAPI_API int merapi_zero(struct merapi_window *window, uint64_t offset, uint64_t length);
+MERAPI_API int merapi_zero(struct merapi_window* window, uint64_t offset, uint64_t length);
 
 /* ------------------------------------------------------------- coherence */
 
@@ -114,107 +114,107 @@ MERAPI_API int merapi_zero(struct merapi_window *window, uint64_t offset, uint64
  * `get` copies out after dropping stale copies, `invalidate` only drops, `write_back` makes a range of host stores
  * visible to the device. Replaceable for tests (a host-cache model) and for transports without a mapping. */
 struct merapi_ops {
-  void *context;
-  void (*put)(void *context, void *destination, const void *source, size_t bytes);
-  void (*publish)(void *context, void *destination, uint64_t value, size_t bytes);
-  void (*get)(void *context, void *destination, const void *source, size_t bytes);
-  void (*invalidate)(void *context, const void *address, size_t bytes);
-  void (*write_back)(void *context, const void *address, size_t bytes);
+  void* context;
+  void (*put)(void* context, void* destination, const void* source, size_t bytes);
+  void (*publish)(void* context, void* destination, uint64_t value, size_t bytes);
+  void (*get)(void* context, void* destination, const void* source, size_t bytes);
+  void (*invalidate)(void* context, const void* address, size_t bytes);
+  void (*write_back)(void* context, const void* address, size_t bytes);
 };
 /* Replace the window's operations (copied); NULL restores the transport's own. */
-MERAPI_API void merapi_set_ops(struct merapi_window *window, const struct merapi_ops *ops);
+MERAPI_API void merapi_set_ops(struct merapi_window* window, const struct merapi_ops* ops);
 /* Write back / invalidate an address range of the host (no-ops in coherent mode). */
-MERAPI_API void merapi_write_back(struct merapi_window *window, const void *address, size_t bytes);
-MERAPI_API void merapi_invalidate(struct merapi_window *window, const void *address, size_t bytes);
+MERAPI_API void merapi_write_back(struct merapi_window* window, const void* address, size_t bytes);
+MERAPI_API void merapi_invalidate(struct merapi_window* window, const void* address, size_t bytes);
 
 /* ------------------------------------------------------ attach and revoke */
 
 /* Publish the configuration that BEGIN_CYCLE latches (copied to the control page; areas come from the layout). Only
  * outside cycles. -EINVAL when a field is out of the contract's range. */
-MERAPI_API int merapi_configure(struct merapi_window *window, const struct merapi_config *config,
-                                struct merapi_error *error);
-MERAPI_API void merapi_get_config(const struct merapi_window *window, struct merapi_config *config);
+MERAPI_API int merapi_configure(struct merapi_window* window, const struct merapi_config* config,
+                                struct merapi_error* error);
+MERAPI_API void merapi_get_config(const struct merapi_window* window, struct merapi_config* config);
 
 /* Handshake: start a new generation with empty rings and wait up to timeout_us for a device to answer it. For device:
  * names this also connects again when the device process went away. -ENODEV no device (nothing serves the window),
  * -ETIMEDOUT it did not answer, -EPROTO it speaks another version, -ENOTSUP coherence mode differs from
  * config.coherence. After an error the window is revoked (odd generation). */
-MERAPI_API int merapi_attach(struct merapi_window *window, uint64_t timeout_us, struct merapi_error *error);
+MERAPI_API int merapi_attach(struct merapi_window* window, uint64_t timeout_us, struct merapi_error* error);
 /* End the generation without the device's help: whatever it does later, its answers are not looked at, and a
  * device that obeys the contract stops touching the window. Never blocks. */
-MERAPI_API void merapi_revoke(struct merapi_window *window);
+MERAPI_API void merapi_revoke(struct merapi_window* window);
 /* Is there a generation that a device has answered and that was not revoked? */
-MERAPI_API bool merapi_attached(const struct merapi_window *window);
-MERAPI_API uint64_t merapi_generation(const struct merapi_window *window);
+MERAPI_API bool merapi_attached(const struct merapi_window* window);
+MERAPI_API uint64_t merapi_generation(const struct merapi_window* window);
 /* Copy of what the device said of itself at the last handshake. */
-MERAPI_API void merapi_device_info(const struct merapi_window *window, struct merapi_device_identity *identity);
+MERAPI_API void merapi_device_info(const struct merapi_window* window, struct merapi_device_identity* identity);
 
 /* ------------------------------------------------------------------ rings */
 
 /* A cycle id never used in this window before. */
-MERAPI_API uint32_t merapi_next_cycle(struct merapi_window *window);
+MERAPI_API uint32_t merapi_next_cycle(struct merapi_window* window);
 /* Write up to `count` entries (opcode, flags, count, arg, payload and cycle are the caller's; sequence is filled in)
  * and publish them. Returns how many fitted (0: ring full); never blocks. -ENODEV when not attached. */
-MERAPI_API int merapi_submit(struct merapi_window *window, const struct merapi_submission *entries, int count);
+MERAPI_API int merapi_submit(struct merapi_window* window, const struct merapi_submission* entries, int count);
 /* Entries that fit now. */
-MERAPI_API int merapi_submission_room(struct merapi_window *window);
+MERAPI_API int merapi_submission_room(struct merapi_window* window);
 /* Wake the device if it sleeps. Called once after a batch of submissions; cheap when it is awake. */
-MERAPI_API void merapi_doorbell(struct merapi_window *window);
+MERAPI_API void merapi_doorbell(struct merapi_window* window);
 /* Copy out and free up to `count` completions. Returns how many (0: none). -EBADMSG when an entry below the device's
  * index has a wrong sequence number or the index is impossible: treat the device as broken. -ENODEV not attached. */
-MERAPI_API int merapi_complete(struct merapi_window *window, struct merapi_completion *entries, int count);
+MERAPI_API int merapi_complete(struct merapi_window* window, struct merapi_completion* entries, int count);
 /* 1: the device is idle in `cycle`, has consumed everything submitted, and every completion was read. Otherwise 0. */
-MERAPI_API int merapi_idle(struct merapi_window *window, uint32_t cycle);
+MERAPI_API int merapi_idle(struct merapi_window* window, uint32_t cycle);
 /* Sleep until the device has news (completion, idle, fault, acknowledgement) or timeout_us passed. Does not spin.
  * Returns 1 for news, 0 for timeout. */
-MERAPI_API int merapi_wait(struct merapi_window *window, uint64_t timeout_us);
+MERAPI_API int merapi_wait(struct merapi_window* window, uint64_t timeout_us);
 /* First fault of this generation; returns its code (MERAPI_FAULT_NONE: none). `record` may be NULL. */
-MERAPI_API uint32_t merapi_fault_get(struct merapi_window *window, struct merapi_fault_record *record);
-MERAPI_API uint32_t merapi_device_state(struct merapi_window *window);
-MERAPI_API uint64_t merapi_counter(struct merapi_window *window, enum merapi_counter counter);
+MERAPI_API uint32_t merapi_fault_get(struct merapi_window* window, struct merapi_fault_record* record);
+MERAPI_API uint32_t merapi_device_state(struct merapi_window* window);
+MERAPI_API uint64_t merapi_counter(struct merapi_window* window, enum merapi_counter counter);
 /* True when the process or driver behind the window is known to be gone (socket closed, lock free). */
-MERAPI_API bool merapi_device_gone(struct merapi_window *window);
+MERAPI_API bool merapi_device_gone(struct merapi_window* window);
 
 /* --------------------------------------------------- pause, resume, abort */
 
 /* Request a pause and wait for its acknowledgement, at most the device's patience (timeout_us 0) or timeout_us.
  * 0: paused; the host owns bitmap and live words until merapi_resume. -ETIMEDOUT: revoke. -ENODEV: not attached. */
-MERAPI_API int merapi_pause(struct merapi_window *window, uint64_t timeout_us);
+MERAPI_API int merapi_pause(struct merapi_window* window, uint64_t timeout_us);
 /* Let the device go on. Does not wait. */
-MERAPI_API int merapi_resume(struct merapi_window *window);
+MERAPI_API int merapi_resume(struct merapi_window* window);
 /* Drop the cycle and all submissions; waits like merapi_pause. Completions of the cycle may still be read and must be
  * ignored. Also ends a pause. */
-MERAPI_API int merapi_abort(struct merapi_window *window, uint64_t timeout_us);
+MERAPI_API int merapi_abort(struct merapi_window* window, uint64_t timeout_us);
 
 /* --------------------------------------------------------- shapes, limits */
 
 /* Publish or replace the shape of shape->klass_word (`extension` is the library's to fill; `blocks` holds
  * shape->block_count blocks and may be NULL when 0). -ENOSPC: no slot within the probe limit or no extension room; the
  * klass then has no shape, which is slower and never wrong. */
-MERAPI_API int merapi_shape_put(struct merapi_window *window, const struct merapi_shape *shape,
-                                const struct merapi_ref_block *blocks);
+MERAPI_API int merapi_shape_put(struct merapi_window* window, const struct merapi_shape* shape,
+                                const struct merapi_ref_block* blocks);
 /* Withdraw. Only between cycles or while paused; INVALIDATE_SHAPES must follow before tracing goes on (BEGIN_CYCLE
  * does it too). -ENOENT: there is none. */
-MERAPI_API int merapi_shape_remove(struct merapi_window *window, uint64_t klass_word);
+MERAPI_API int merapi_shape_remove(struct merapi_window* window, uint64_t klass_word);
 /* Copy of the shape, -ENOENT if none. `blocks` (may be NULL) receives up to max_blocks. */
-MERAPI_API int merapi_shape_get(struct merapi_window *window, uint64_t klass_word, struct merapi_shape *shape,
-                                struct merapi_ref_block *blocks, uint32_t max_blocks);
+MERAPI_API int merapi_shape_get(struct merapi_window* window, uint64_t klass_word, struct merapi_shape* shape,
+                                struct merapi_ref_block* blocks, uint32_t max_blocks);
 /* Withdraw all; only between cycles. */
-MERAPI_API void merapi_shape_clear(struct merapi_window *window);
+MERAPI_API void merapi_shape_clear(struct merapi_window* window);
 struct merapi_shape_usage {
   uint32_t slots, used, tombstones;
   uint64_t extension_bytes, extension_used;
 };
-MERAPI_API void merapi_shape_usage(struct merapi_window *window, struct merapi_shape_usage *usage);
+MERAPI_API void merapi_shape_usage(struct merapi_window* window, struct merapi_shape_usage* usage);
 
 /* Limits are byte offsets in the heap. Only between cycles or while paused, except to lower one to its region's start
  * for a region that holds no marked object. */
-MERAPI_API void merapi_limit_set(struct merapi_window *window, uint32_t region, uint64_t limit);
-MERAPI_API uint64_t merapi_limit_get(struct merapi_window *window, uint32_t region);
+MERAPI_API void merapi_limit_set(struct merapi_window* window, uint32_t region, uint64_t limit);
+MERAPI_API uint64_t merapi_limit_get(struct merapi_window* window, uint32_t region);
 /* Heap words marked by the device in this region (read at hand-back or while paused). */
-MERAPI_API uint64_t merapi_live_get(struct merapi_window *window, uint32_t region);
+MERAPI_API uint64_t merapi_live_get(struct merapi_window* window, uint32_t region);
 /* Forget them: only while paused (eager reclaim of the region). */
-MERAPI_API void merapi_live_clear(struct merapi_window *window, uint32_t region);
+MERAPI_API void merapi_live_clear(struct merapi_window* window, uint32_t region);
 
 /* ----------------------------------------------------------------- images */
 
@@ -222,61 +222,61 @@ MERAPI_API void merapi_live_clear(struct merapi_window *window, uint32_t region)
  * carries what its host would answer: the outgoing references of each deferred object and of each klass's holder
  * (docs/contract.md, "Images"), and a text in JSON (how long stock marking took, where it was captured, ...). */
 struct merapi_answers {
-  uint64_t count;             /* answers */
-  const uint64_t *key;        /* count object addresses (DEFER) or klass words (SHAPE_SEEN) */
-  const uint8_t *is_klass;    /* count: 1 when the key is a klass word */
-  const uint64_t *first;      /* count + 1 indexes into reference */
-  const uint64_t *reference;  /* first[count] references (addresses) */
+  uint64_t count;            /* answers */
+  const uint64_t* key;       /* count object addresses (DEFER) or klass words (SHAPE_SEEN) */
+  const uint8_t* is_klass;   /* count: 1 when the key is a klass word */
+  const uint64_t* first;     /* count + 1 indexes into reference */
+  const uint64_t* reference; /* first[count] references (addresses) */
 };
 
 /* Save the window of `window` to `path` (replaced atomically). The device must be paused, detached or idle. Pages of
  * zeros are not stored. `answers` and `json` may be NULL; `bitmap` is the one that holds the greys. */
-MERAPI_API int merapi_image_save(struct merapi_window *window, const char *path, uint32_t bitmap,
-                                 const struct merapi_answers *answers, const char *json, struct merapi_error *error);
+MERAPI_API int merapi_image_save(struct merapi_window* window, const char* path, uint32_t bitmap,
+                                 const struct merapi_answers* answers, const char* json, struct merapi_error* error);
 
 struct merapi_image; /* opaque */
-MERAPI_API int merapi_image_open(const char *path, struct merapi_image **image, struct merapi_error *error);
-MERAPI_API void merapi_image_close(struct merapi_image *image);
-MERAPI_API uint64_t merapi_image_window_bytes(const struct merapi_image *image);
-MERAPI_API uint32_t merapi_image_bitmap(const struct merapi_image *image);
+MERAPI_API int merapi_image_open(const char* path, struct merapi_image** image, struct merapi_error* error);
+MERAPI_API void merapi_image_close(struct merapi_image* image);
+MERAPI_API uint64_t merapi_image_window_bytes(const struct merapi_image* image);
+MERAPI_API uint32_t merapi_image_bitmap(const struct merapi_image* image);
 /* JSON text, zero-terminated, owned by the image. */
-MERAPI_API const char *merapi_image_json(const struct merapi_image *image);
+MERAPI_API const char* merapi_image_json(const struct merapi_image* image);
 /* Owned by the image; sorted by (is_klass, key). */
-MERAPI_API const struct merapi_answers *merapi_image_answers(const struct merapi_image *image);
+MERAPI_API const struct merapi_answers* merapi_image_answers(const struct merapi_image* image);
 /* Write the image's contents into an open window of at least its size (made with MERAPI_OPEN_CREATE, for instance);
  * the window then has the image's layout and configuration. */
-MERAPI_API int merapi_image_load(struct merapi_image *image, struct merapi_window *window, struct merapi_error *error);
+MERAPI_API int merapi_image_load(struct merapi_image* image, struct merapi_window* window, struct merapi_error* error);
 /* Geometry to open a window of the image's size with. */
-MERAPI_API void merapi_image_geometry(const struct merapi_image *image, struct merapi_geometry *geometry);
+MERAPI_API void merapi_image_geometry(const struct merapi_image* image, struct merapi_geometry* geometry);
 
 /* ------------------------------------------------------- the device's side */
 
 /* For device processes (sim/): give out windows over a unix socket and take part in a window's locks. */
 struct merapi_listener;
 /* Listen at `path` (a stale socket of a dead process is replaced; -EADDRINUSE when a live one has it). */
-MERAPI_API int merapi_listen(const char *path, struct merapi_listener **listener, struct merapi_error *error);
-MERAPI_API int merapi_listener_fd(const struct merapi_listener *listener); /* poll for input */
-MERAPI_API void merapi_listener_close(struct merapi_listener *listener);
+MERAPI_API int merapi_listen(const char* path, struct merapi_listener** listener, struct merapi_error* error);
+MERAPI_API int merapi_listener_fd(const struct merapi_listener* listener); /* poll for input */
+MERAPI_API void merapi_listener_close(struct merapi_listener* listener);
 
 struct merapi_lease; /* one window given to this device; owns its mapping */
 /* Take the next window offered at the socket (non-blocking, -EAGAIN) or open the file or devdax device `path`. The
  * device lock is held until the lease ends; -EBUSY when another device serves the window, and a second device waits
  * for nobody. */
-MERAPI_API int merapi_accept(struct merapi_listener *listener, struct merapi_lease **lease, struct merapi_error *error);
-MERAPI_API int merapi_serve(const char *path, struct merapi_lease **lease, struct merapi_error *error);
-MERAPI_API void merapi_lease_end(struct merapi_lease *lease);
+MERAPI_API int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error);
+MERAPI_API int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error);
+MERAPI_API void merapi_lease_end(struct merapi_lease* lease);
 /* Whole window, mapped read-write; size as the file or driver tells. */
-MERAPI_API void *merapi_lease_base(const struct merapi_lease *lease);
-MERAPI_API uint64_t merapi_lease_bytes(const struct merapi_lease *lease);
+MERAPI_API void* merapi_lease_base(const struct merapi_lease* lease);
+MERAPI_API uint64_t merapi_lease_bytes(const struct merapi_lease* lease);
 /* Host's connection (poll: readable or hang-up means that the host is gone); -1 for files. */
-MERAPI_API int merapi_lease_fd(const struct merapi_lease *lease);
+MERAPI_API int merapi_lease_fd(const struct merapi_lease* lease);
 /* True once the host is gone for good (socket closed). Files outlive their hosts: always false. */
-MERAPI_API bool merapi_lease_gone(const struct merapi_lease *lease);
+MERAPI_API bool merapi_lease_gone(const struct merapi_lease* lease);
 /* Sleep until the host rings the doorbell (or the generation or a request changes), or timeout_us passed. `seen` is the
  * doorbell value read before the last look at the rings. */
-MERAPI_API void merapi_lease_sleep(struct merapi_lease *lease, uint32_t seen, uint64_t timeout_us);
+MERAPI_API void merapi_lease_sleep(struct merapi_lease* lease, uint32_t seen, uint64_t timeout_us);
 /* Tell the host that there is news (increments device_index.event and wakes it if it waits). */
-MERAPI_API void merapi_lease_notify(struct merapi_lease *lease);
+MERAPI_API void merapi_lease_notify(struct merapi_lease* lease);
 
 #ifdef __cplusplus
 }

@@ -41,13 +41,12 @@ def machine_archives():
                 fields = dict(re.findall(r"^([A-Za-z-]+):\s*(.+)$", stanza, re.M))
                 for uri in fields.get("URIs", "").split():
                     found.append((uri, fields.get("Signed-By"), fields.get("Suites", "")))
-        elif path.name == "sources.list" or path.suffix == ".list":
-            if path.exists():
-                for line in path.read_text().splitlines():
-                    m = re.match(r"deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+main", line)
-                    if m:
-                        key = re.search(r"signed-by=(\S+)", m.group(1) or "")
-                        found.append((m.group(2), key and key.group(1), m.group(3)))
+        elif path.suffix == ".list" and path.exists():
+            for line in path.read_text().splitlines():
+                m = re.match(r"deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+main", line)
+                if m:
+                    key = re.search(r"signed-by=(\S+)", m.group(1) or "")
+                    found.append((m.group(2), key and key.group(1), m.group(3)))
     archives = []
     for uri, key, suites in found:
         names = suites.split()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
-"""Build the Java programs of sim/apps: libraries by Maven into build/apps/lib, classes by javac into build/apps/classes."""
+"""Build the Java programs of sim/apps into build/apps: libraries fetched by Maven, classes compiled by javac."""
 
 import argparse
 import shutil

@@ -103,9 +103,8 @@ def run_make(tree, jobs):
     command = ["make", "hotspot", f"JOBS={jobs}", "LOG=info"]
     progress, compiled = Progress(f"compiling libjvm ({tree.variant}), files"), 0
     with open(log, "w") as file:
-        process = subprocess.Popen(
-            command, cwd=tree.dir / "out", env=environment(tree), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
+        where = {"cwd": tree.dir / "out", "env": environment(tree)}
+        process = subprocess.Popen(command, **where, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for line in process.stdout:
             file.write(line)
             if match := re.search(r"Creating .*libjvm\.so from (\d+) file", line):

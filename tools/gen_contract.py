@@ -40,7 +40,7 @@ def layout(contract):
             sys.exit(f"contract.toml: {struct['name']} is {at} bytes, {struct['size']} stated")
         sizes[struct["name"]], aligns[struct["name"]] = at, align
     placed = sorted((s["offset"], s["size"], s["name"]) for s in contract["struct"] if "offset" in s)
-    for (a, n, name), (b, _, other) in zip(placed, placed[1:]):
+    for (a, n, name), (b, _, other) in zip(placed, placed[1:], strict=False):
         if a + n > b:
             sys.exit(f"contract.toml: {name} and {other} overlap in the control page")
 
@@ -177,7 +177,8 @@ def main():
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_text(text)
     if drift:
-        sys.exit(f"expected files generated from contract.toml, found differences in {', '.join(drift)}; run 'make contract'")
+        names = ", ".join(drift)
+        sys.exit(f"expected files generated from contract.toml, found differences in {names}; run 'make contract'")
 
 
 if __name__ == "__main__":

@@ -109,7 +109,8 @@ class Tree:
             names = "".join(f"*/{p}\n" for p in wanted)
             command = ["tar", "-xf", tarball, "--strip-components=1", "--wildcards", "--no-wildcards-match-slash"]
             # tar's status is 2 when a name is not in the archive, which is an answer here.
-            subprocess.run([*command, "-C", self.pristine, "-T", "-"], input=names, text=True, stderr=subprocess.DEVNULL)
+            command += ["-C", self.pristine, "-T", "-"]
+            subprocess.run(command, input=names, text=True, stderr=subprocess.DEVNULL)
             known |= {str(p) for p in wanted if not (self.pristine / p).exists()}
             absent.write_text(json.dumps(sorted(known)))
         return {p: (self.pristine / p).read_bytes() if (self.pristine / p).exists() else None for p in paths}

@@ -46,7 +46,7 @@ class Device:
             self.private = tempfile.mkdtemp(prefix="merapi-")
             self.socket = Path(self.private) / f"{self.name}.sock"
         command = [self.program, *DEVICES[self.name], "--socket", self.socket]
-        self.log = open(self.folder / "device.log", "w")  # noqa: SIM115: closed in __exit__
+        self.log = (self.folder / "device.log").open("w")
         try:
             # In a session of its own: Ctrl-C ends the program first, and its device only after that.
             self.process = subprocess.Popen(

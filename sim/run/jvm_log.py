@@ -9,6 +9,7 @@ time.monotonic_ns) and `tg`. Lines under gc,merapi are machine-readable: a word
 import json
 import re
 from dataclasses import dataclass, field
+from pathlib import Path
 
 LINE = re.compile(r"^\[(\d+)ns\]\[([a-z,+ ]+?) *\] ?(?:GC\((\d+)\) )?(.*)$")
 RECORD = re.compile(r"^([A-Z][A-Za-z]+) (\{.*\})$")
@@ -133,12 +134,12 @@ class Follower:
     """Reads complete lines of a growing file; a line is given out once its end has been written."""
 
     def __init__(self, path):
-        self.path, self.file, self.rest = path, None, ""
+        self.path, self.file, self.rest = Path(path), None, ""
 
     def lines(self):
         if self.file is None:
             try:
-                self.file = open(self.path, encoding="utf-8", errors="replace")  # noqa: SIM115: closed in close()
+                self.file = self.path.open(encoding="utf-8", errors="replace")
             except FileNotFoundError:
                 return []
         text = self.rest + self.file.read()

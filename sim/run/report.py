@@ -98,7 +98,8 @@ def verify_text(verify):
 
 def table(report):
     """The closing table as lines."""
-    head = ["cycle", "objects", "references", "MB", "deferred", "pauses", "mark ms", "host CPU ms", "remark ms", "verify"]
+    head = ["cycle", "objects", "references", "MB", "deferred", "pauses", "mark ms", "host CPU ms", "remark ms"]
+    head.append("verify")
     rows = [head]
     for number, entry in enumerate(report["per_cycle"], 1):
         t = entry["trace"]

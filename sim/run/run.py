@@ -32,7 +32,7 @@ BUILD = ROOT / "build"
 OUT = BUILD / "run"
 sys.path.insert(0, str(ROOT / "tools"))
 
-from common import exclusive  # noqa: E402: after the path is set
+from common import exclusive  # noqa: E402
 
 LEAST_CYCLES = 3
 LEAST_PACKAGES = 10_000

@@ -7,7 +7,7 @@ import java.util.SplittableRandom;
  * primitive ones are reclaimed eagerly, arrays of references carry nodes that nothing else holds.
  *
  * @flags -Xms192m -Xmx192m -XX:G1HeapRegionSize=1m
- * @traces 8
+ * @traces 4
  */
 public final class HumongousChurn {
     private final Object[] slots;

@@ -1,0 +1,344 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs Java programs on the patched JVM with a device beside it, and reads what the JVM says of each cycle."""
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+sys.path.insert(0, str(ROOT / "sim/run"))
+
+from device import Device  # noqa: E402
+from jvm_log import LINE, RECORD  # noqa: E402
+
+JAVA_SOURCES = Path(__file__).parent / "java"
+HELPERS = ("Stress", "ClassBytes")
+
+# Fields of a Trace line; a line without one of them, or with another type, is a broken promise to its readers.
+TRACE_FIELDS = {
+    "cycle": int,
+    "gc_id": int,
+    "device": str,
+    "objects": int,
+    "references": int,
+    "live_bytes": int,
+    "deferred": int,
+    "shapes": int,
+    "satb": int,
+    "greys": int,
+    "pauses": int,
+    "pause_us_max": (int, float),
+    "device_ms": (int, float),
+    "device_cpu_ms": (int, float),
+    "concurrent_ms": (int, float),
+    "host_cpu_ms": (int, float),
+}
+VERIFY_FIELDS = ("missed", "incomplete", "floating", "live_mismatch", "ms")
+
+
+def flag_of_window(name):
+    return f"-XX:MerapiWindow={name}"
+
+
+@dataclass
+class Program:
+    """A Java program and what its source says of running it (@flags, @traces, @log in its class comment)."""
+
+    name: str
+    flags: list
+    traces: int  # offloaded cycles that a run completes at least
+    log: str | None  # what the GC log must show, or the program did not stress what it is for
+
+    @classmethod
+    def read(cls, path):
+        text = path.read_text()
+
+        def tag(name):
+            match = re.search(rf"^ \* @{name} (.*)$", text, re.MULTILINE)
+            return match[1].strip() if match else None
+
+        flags, traces = tag("flags"), tag("traces")
+        if flags is None or traces is None:
+            raise ValueError(f"{path}: expected the lines '@flags ...' and '@traces N' in the class comment")
+        return cls(path.stem, flags.split(), int(traces), tag("log"))
+
+
+def programs():
+    """All programs by name."""
+    paths = sorted(p for p in JAVA_SOURCES.glob("*.java") if p.stem not in HELPERS)
+    return {p.stem: Program.read(p) for p in paths}
+
+
+def compile_programs(javac, folder):
+    sources = sorted(str(p) for p in JAVA_SOURCES.glob("*.java"))
+    done = subprocess.run(
+        [javac, "-Xlint:all", "-Werror", "--release", "17", "-d", folder, *sources], capture_output=True, text=True
+    )
+    if done.returncode:
+        raise RuntimeError(f"javac failed:\n{done.stdout}{done.stderr}")
+
+
+@dataclass
+class Log:
+    """What a JVM's log says, in order. Lines under gc,merapi that look like records must be records."""
+
+    lines: list = field(default_factory=list)  # (tags, gc id or None, text)
+    traces: list = field(default_factory=list)
+    fallbacks: list = field(default_factory=list)
+    verifies: list = field(default_factory=list)
+    events: list = field(default_factory=list)  # ("trace" | "fallback" | "verify" | "remark" | "abort", gc id)
+    problems: list = field(default_factory=list)  # what the log itself complains of, or what cannot be read
+
+    def feed(self, line):
+        match = LINE.match(line.rstrip("\n"))
+        if not match:
+            return
+        tags, text = match[2].strip(), match[4]
+        gc_id = int(match[3]) if match[3] is not None else None
+        self.lines.append((tags, gc_id, text))
+        if tags == "gc,merapi":
+            self.record(gc_id, text)
+        elif re.match(r"^Pause Remark .*ms$", text):
+            self.events.append(("remark", gc_id))
+        elif text.startswith("Concurrent Mark Abort"):
+            self.events.append(("abort", gc_id))
+
+    def record(self, gc_id, text):
+        if re.match(r"^(Reachable but not marked|.* is not marked: |Region \d+ .*live words say)", text):
+            self.problems.append(text)
+            return
+        word = text.split(" ", 1)[0]
+        if word not in ("Trace", "Fallback", "Verify") or "{" not in text:
+            return
+        match = RECORD.match(text)
+        try:
+            value = json.loads(match[2])
+        except (TypeError, json.JSONDecodeError) as error:
+            self.problems.append(f"not '{word} {{json}}': {text} ({error})")
+            return
+        if word == "Trace":
+            for name, kind in TRACE_FIELDS.items():
+                if not isinstance(value.get(name), kind):
+                    self.problems.append(f"Trace without a proper '{name}': {text}")
+            if "fallback" not in value:
+                self.problems.append(f"Trace without 'fallback': {text}")
+            self.traces.append(value)
+            gc_id = value.get("gc_id", gc_id)
+        elif word == "Fallback":
+            if not value.get("reason") or "detail" not in value:
+                self.problems.append(f"Fallback without reason or detail: {text}")
+            self.fallbacks.append(value)
+            gc_id = value.get("gc_id", gc_id)
+        else:
+            missing = [name for name in VERIFY_FIELDS if name not in value]
+            if missing:
+                self.problems.append(f"Verify without {', '.join(missing)}: {text}")
+            self.verifies.append(value)
+            gc_id = value.get("gc_id", gc_id)
+        self.events.append((word.lower(), gc_id))
+
+    def offloaded(self):
+        """Traces that the device finished."""
+        return [t for t in self.traces if t.get("fallback") is None]
+
+    def gc_ids(self, kind):
+        return {gc_id for what, gc_id in self.events if what == kind}
+
+    def text(self, tags):
+        """Lines under exactly these tags, as one text."""
+        return "\n".join(text for found, _, text in self.lines if found == tags)
+
+
+def read_log(path):
+    log = Log()
+    with open(path, encoding="utf-8", errors="replace") as file:
+        for line in file:
+            log.feed(line)
+    return log
+
+
+@dataclass
+class Result:
+    command: list
+    status: int | None  # None: it had to be ended
+    output: str
+    seconds: float
+    log: Log
+    folder: Path
+
+    def describe(self, what):
+        """A failure's whole story: what was expected, what was said, where to look."""
+        crash = sorted(self.folder.glob("hs_err*.log"))
+        tail = "\n".join(self.output.splitlines()[-25:])
+        merapi = "\n".join(self.log.text("gc,merapi").splitlines()[-12:])
+        head = "".join(crash[0].read_text(errors="replace").splitlines(True)[:25]) if crash else ""
+        return (
+            f"{what}\n  {' '.join(map(str, self.command))}\nstatus {self.status} after {self.seconds:.1f} s, files in "
+            f"{self.folder}\noutput:\n{tail}\nlast lines under gc,merapi:\n{merapi}\n{head}"
+        )
+
+
+class Run:
+    """A running JVM of ours; ended by its own id, with a thread dump first when it hangs."""
+
+    def __init__(self, java, arguments, folder, patched=True):
+        folder.mkdir(parents=True, exist_ok=True)
+        self.folder, self.log_path = folder, folder / "gc.log"
+        selections = "gc*=info,gc+merapi*=debug" if patched else "gc*=info"
+        self.command = [
+            str(java),
+            f"-Xlog:{selections}:file={self.log_path}:tn,tg:filecount=0",
+            f"-XX:ErrorFile={folder}/hs_err_%p.log",
+            "-XX:-CreateCoredumpOnCrash",
+            *map(str, arguments),
+        ]
+        self.output_path = folder / "output.txt"
+        self.started = time.monotonic()
+        with open(self.output_path, "w") as output:
+            self.process = subprocess.Popen(
+                self.command, stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, cwd=folder
+            )
+
+    @property
+    def pid(self):
+        return self.process.pid
+
+    def alive(self):
+        return self.process.poll() is None
+
+    def log(self):
+        """The log so far."""
+        return read_log(self.log_path) if self.log_path.exists() else Log()
+
+    def wait_for(self, condition, seconds, what):
+        """Wait until condition(log) holds while the JVM runs."""
+        deadline = time.monotonic() + seconds
+        while True:
+            alive, log = self.alive(), self.log()
+            if condition(log):
+                return log
+            if not alive or time.monotonic() > deadline:
+                result = self.end() if alive else self.finish(10)
+                raise AssertionError(result.describe(f"expected {what} within {seconds} s"))
+            time.sleep(0.02)
+
+    def finish(self, seconds):
+        status = None
+        try:
+            status = self.process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            self.process.send_signal(signal.SIGQUIT)
+            time.sleep(2)
+            self.process.kill()
+            self.process.wait()
+        spent = time.monotonic() - self.started
+        output = self.output_path.read_text(errors="replace")
+        return Result(self.command, status, output, spent, self.log(), self.folder)
+
+    def end(self):
+        """End it now, whatever it does."""
+        if self.alive():
+            self.process.kill()
+        return self.finish(10)
+
+
+class ServedDevice(Device):
+    """The real device process, with what fault tests do to it."""
+
+    def __init__(self, program, folder):
+        super().__init__(program, "model", folder)
+
+    def kill(self):
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def wake(self):
+        self.process.send_signal(signal.SIGCONT)
+
+    def __exit__(self, *arguments):
+        if self.process is not None and self.process.poll() is None:
+            self.wake()  # a stopped process does not see that it is asked to end
+        super().__exit__(*arguments)
+
+
+def check_ok(result):
+    """The program found its own data as they must be."""
+    assert result.status == 0, result.describe(f"expected exit status 0, found {result.status}")
+    said = [line for line in result.output.splitlines() if line.startswith("OK ")]
+    assert said, result.describe("expected a line 'OK ...', found none")
+
+
+def check_verified(result):
+    """Every remark's verification found nothing wrong, and the log complains of nothing."""
+    log = result.log
+    assert not log.problems, result.describe("the log complains: " + "; ".join(log.problems[:5]))
+    for verify in log.verifies:
+        wrong = {name: verify.get(name) for name in ("missed", "incomplete", "live_mismatch") if verify.get(name) != 0}
+        assert not wrong, result.describe(f"verification found {wrong}")
+    unverified = log.gc_ids("trace") & log.gc_ids("remark") - log.gc_ids("verify")
+    assert not unverified, result.describe(f"no Verify line for the offloaded cycles GC({sorted(unverified)})")
+
+
+def check_offloaded(result, traces, verified=True):
+    """At least `traces` cycles were traced by the device, none was abandoned, and each was right."""
+    log = result.log
+    # The JVM's exit ends the cycle that runs; that is no failure of anything.
+    fallbacks = [f for f in log.fallbacks if f.get("reason") != "exit"]
+    assert not fallbacks, result.describe(f"expected no fallback, found {fallbacks[0]}")
+    done = log.offloaded()
+    assert len(done) >= traces, result.describe(f"expected at least {traces} offloaded cycles, found {len(done)}")
+    cycles = [trace["cycle"] for trace in done]
+    assert len(set(cycles)) == len(cycles), result.describe(f"a cycle id was used twice: {cycles}")
+    for trace in done:
+        assert trace["live_bytes"] >= 8 * trace["objects"], result.describe(f"fewer live bytes than objects: {trace}")
+        assert trace["concurrent_ms"] > 0, result.describe(f"a trace took no time: {trace}")
+    if verified:
+        check_verified(result)
+
+
+def check_abandoned(result, at_least=1):
+    """Each cycle that was abandoned ended without a remark, was not reported as traced, and another one followed."""
+    log = result.log
+    abandoned = [f for f in log.fallbacks if f.get("abandoned")]
+    assert len(abandoned) >= at_least, result.describe(f"expected {at_least} abandoned cycles, found {len(abandoned)}")
+    for fallback in abandoned:
+        gc_id = fallback["gc_id"]
+        counted = {t["gc_id"] for t in log.offloaded()}
+        # Verification runs inside remark: a cycle that it drops has one, and a Trace line before it.
+        if fallback["reason"] != "verification":
+            assert gc_id not in counted, result.describe(f"GC({gc_id}) was abandoned and reported as traced")
+    for fallback in abandoned:
+        later = [e for e in log.events if e[0] == "remark" and e[1] is not None and e[1] > fallback["gc_id"]]
+        exits = fallback["reason"] == "exit"
+        assert exits or later, result.describe(f"no cycle was marked after GC({fallback['gc_id']}) was abandoned")
+
+
+def jdk_folder():
+    return Path(os.environ.get("MERAPI_JDK", ROOT / "build/jdk/image"))
+
+
+def stock_jdk_folder():
+    """The unpatched build, or the machine's own JDK 17."""
+    built = ROOT / "build/jdk/stock-image"
+    if (built / "bin/java").exists():
+        return built
+    java = shutil.which("java")
+    return Path(java).resolve().parents[1] if java else None
+
+
+def device_program():
+    return Path(os.environ.get("MERAPI_DEVICE", ROOT / "build/native/bin/merapi-device"))
+
+
+def rogue_program():
+    return Path(os.environ.get("MERAPI_ROGUE", ROOT / "build/native/bin/merapi-rogue"))

@@ -2,8 +2,8 @@
 """Reads the JVM's unified log while it is written and after: marking cycles, pauses, safepoints.
 
 The log is written with the decorations `tn` (monotonic nanoseconds, the clock of
-time.monotonic_ns) and `tg`. Lines under gc,merapi are machine-readable: a word
-(Trace, Verify, Fallback, Pause, Window) and a JSON object to the end of the line.
+time.monotonic_ns) and `tg`. Under gc,merapi, records are machine-readable: a word
+(Trace, Verify, Fallback) and a JSON object to the end of the line.
 """
 
 import json
@@ -16,6 +16,8 @@ RECORD = re.compile(r"^([A-Z][A-Za-z]+) (\{.*\})$")
 MARK_BEGIN = re.compile(r"^Concurrent Mark From Roots$")
 MARK_END = re.compile(r"^Concurrent Mark From Roots ([\d.]+)ms$")
 PAUSE = re.compile(r"^Pause (Young|Remark|Cleanup|Full)(.*?) \d+[KMG]->\d+[KMG]\(\d+[KMG]\) ([\d.]+)ms$")
+PAUSE_ACKNOWLEDGED = re.compile(r"^Pause acknowledged after ([\d.]+) us$")
+WINDOW = re.compile(r"^Window (\S+): (\d+) bytes, heap at offset (\d+) ")
 SAFEPOINT = re.compile(r'^Safepoint "(\w+)",.* Reaching safepoint: (\d+) ns,.* At safepoint: (\d+) ns')
 
 
@@ -47,8 +49,8 @@ class JvmLog:
     young_ms: list = field(default_factory=list)  # (kind as "Normal", milliseconds, begins inside marking)
     full_gcs: int = 0
     reaching_ns: list = field(default_factory=list)  # time to safepoint of young collections
-    device_pauses_us: list = field(default_factory=list)
-    window: dict | None = None
+    device_pauses_us: list = field(default_factory=list)  # only with gc+merapi=debug
+    window_bytes: int | None = None
     marking: int | None = None
     last_gc: int | None = None
 
@@ -99,7 +101,7 @@ class JvmLog:
     def record(self, gc_id, text):
         match = RECORD.match(text)
         if not match:
-            return None
+            return self.sentence(text)
         try:
             value = json.loads(match[2])
         except json.JSONDecodeError:
@@ -119,11 +121,13 @@ class JvmLog:
         if kind == "Fallback":
             self.fallbacks.append(value)
             return ("fallback", value)
-        if kind == "Pause":
-            self.device_pauses_us.append(value["us"])
-        elif kind == "Window":
-            self.window = value
         return None
+
+    def sentence(self, text):
+        if match := PAUSE_ACKNOWLEDGED.match(text):
+            self.device_pauses_us.append(float(match[1]))
+        elif match := WINDOW.match(text):
+            self.window_bytes = int(match[2])
 
     def offloaded(self):
         """Cycles whose marking the device finished, in order."""

@@ -1,0 +1,117 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Patches and overlay reach the JDK's tree incrementally, and edits made by hand are not lost."""
+
+import io
+import os
+import tarfile
+
+import jdk_source
+import pytest
+
+ADD_LINE = "--- a/src/one.cpp\n+++ b/src/one.cpp\n@@ -1,2 +1,3 @@\n first\n+added\n last\n"
+CHANGE_LINE = "--- a/src/one.cpp\n+++ b/src/one.cpp\n@@ -1,3 +1,3 @@\n first\n-added\n+changed\n last\n"
+NEW_FILE = "--- /dev/null\n+++ b/src/new.cpp\n@@ -0,0 +1 @@\n+new\n"
+
+
+class Sandbox:
+    """A JDK release of three files, patches and an overlay in a temporary folder."""
+
+    def __init__(self, folder, monkeypatch):
+        self.folder, self.patches, self.overlay = folder, folder / "patches", folder / "overlay"
+        for path in (self.patches, self.overlay, folder / "headers"):
+            path.mkdir()
+        (folder / "headers/merapi.h").write_text("header\n")
+        tarball = folder / "jdk.tar"
+        with tarfile.open(tarball, "w") as tar:
+            for name, text in {"configure": "x", "src/one.cpp": "first\nlast\n", "src/two.cpp": "two\n"}.items():
+                info = tarfile.TarInfo(f"jdk-17/{name}")
+                info.size = len(text)
+                tar.addfile(info, io.BytesIO(text.encode()))
+        monkeypatch.setattr(jdk_source, "ROOT", folder)
+        monkeypatch.setattr(jdk_source, "BUILD", folder / "build")
+        monkeypatch.setattr(jdk_source, "PATCHES", self.patches)
+        monkeypatch.setattr(jdk_source, "OVERLAY", self.overlay)
+        monkeypatch.setattr(jdk_source, "HEADERS", folder / "headers")
+        monkeypatch.setattr(jdk_source, "debian_files", lambda kind, verb: [tarball])
+        self.tree = jdk_source.Tree("merapi")
+        self.tree.unpack()
+
+    def text(self, name):
+        return (self.tree.src / name).read_text()
+
+
+@pytest.fixture
+def sandbox(tmp_path, monkeypatch):
+    return Sandbox(tmp_path, monkeypatch)
+
+
+def test_patches_apply_in_order_and_headers_are_copied(sandbox):
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE)
+    (sandbox.patches / "0002-change.patch").write_text(CHANGE_LINE + NEW_FILE)
+    assert sandbox.tree.sync() == 3
+    assert sandbox.text("src/one.cpp") == "first\nchanged\nlast\n"
+    assert sandbox.text("src/new.cpp") == "new\n"
+    assert sandbox.text("src/hotspot/share/merapi/merapi.h") == "header\n"
+
+
+def test_what_does_not_change_is_not_touched(sandbox):
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE)
+    sandbox.tree.sync()
+    target = sandbox.tree.src / "src/one.cpp"
+    os.utime(target, (1, 1))
+    (sandbox.overlay / "src").mkdir()
+    (sandbox.overlay / "src/extra.cpp").write_text("extra\n")
+    assert sandbox.tree.sync() == 1
+    assert target.stat().st_mtime == 1
+
+
+def test_removed_patch_and_overlay_files_are_undone(sandbox):
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE + NEW_FILE)
+    (sandbox.overlay / "src").mkdir()
+    extra = sandbox.overlay / "src/extra.cpp"
+    extra.write_text("extra\n")
+    sandbox.tree.sync()
+    (sandbox.patches / "0001-add.patch").unlink()
+    extra.unlink()
+    sandbox.tree.sync()
+    assert sandbox.text("src/one.cpp") == "first\nlast\n"
+    assert not (sandbox.tree.src / "src/new.cpp").exists()
+    assert not (sandbox.tree.src / "src/extra.cpp").exists()
+    assert sandbox.text("src/two.cpp") == "two\n"
+
+
+def test_a_patch_that_does_not_apply_is_named(sandbox, capsys):
+    (sandbox.patches / "0007-change.patch").write_text(CHANGE_LINE)
+    with pytest.raises(SystemExit):
+        sandbox.tree.sync()
+    assert "0007-change.patch does not apply" in capsys.readouterr().err
+
+
+def test_edits_by_hand_are_kept_until_forced(sandbox, capsys):
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE)
+    sandbox.tree.sync()
+    (sandbox.tree.src / "src/one.cpp").write_text("by hand\n")
+    with pytest.raises(SystemExit):
+        sandbox.tree.sync()
+    assert "src/one.cpp" in capsys.readouterr().err
+    assert sandbox.text("src/one.cpp") == "by hand\n"
+    assert "+by hand" in sandbox.tree.diff()
+    sandbox.tree.sync(force=True)
+    assert sandbox.text("src/one.cpp") == "first\nadded\nlast\n"
+
+
+def test_a_file_is_patched_or_overlaid_not_both(sandbox, capsys):
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE)
+    (sandbox.overlay / "src").mkdir()
+    (sandbox.overlay / "src/one.cpp").write_text("mine\n")
+    with pytest.raises(SystemExit):
+        sandbox.tree.sync()
+    assert "in the overlay and in a patch" in capsys.readouterr().err
+
+
+def test_stock_has_neither(sandbox):
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE)
+    stock = jdk_source.Tree("stock")
+    stock.unpack()
+    assert stock.sync() == 0
+    assert (stock.src / "src/one.cpp").read_text() == "first\nlast\n"

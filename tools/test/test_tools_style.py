@@ -1,0 +1,62 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tree's style checks as tests, and that they do find something."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import lint
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+@pytest.mark.parametrize("name", sorted(lint.CHECKS))
+def test_style(name, capsys):
+    assert lint.CHECKS[name](False), capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["/" + "root/x", "/" + "home/somebody/x", "see deb.debian" + ".org", "# TO" + "DO: later"],
+)
+def test_words_are_found(text, tmp_path, monkeypatch, capsys):
+    (tmp_path / "page.md").write_text(f"first\n{text}\n")
+    monkeypatch.setattr(lint, "ROOT", tmp_path)
+    monkeypatch.setattr(lint, "files", lambda: ["page.md"])
+    assert not lint.words(False)
+    assert "page.md:2" in capsys.readouterr().err
+
+
+def test_a_missing_licence_is_found(tmp_path, monkeypatch, capsys):
+    (tmp_path / "tool.py").write_text("print()\n")
+    monkeypatch.setattr(lint, "ROOT", tmp_path)
+    monkeypatch.setattr(lint, "files", lambda: ["tool.py"])
+    assert not lint.words(False)
+    assert "licence" in capsys.readouterr().err
+
+
+def test_a_wrong_format_is_found(tmp_path, monkeypatch, capsys):
+    (tmp_path / "a.c").write_text("int  main( void ){return 0;}\n")
+    (tmp_path / ".clang-format").write_text((ROOT / ".clang-format").read_text())
+    monkeypatch.setattr(lint, "ROOT", tmp_path)
+    monkeypatch.setattr(lint, "files", lambda: ["a.c"])
+    assert not lint.clang_format(False)
+    assert "a.c:1" in capsys.readouterr().err
+
+
+def test_make_alone_lists_the_targets():
+    done = subprocess.run(["make"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0
+    for target in ("run", "test", "test-jdk", "bench-jvm", "where-jdk", "where-device", "clean"):
+        assert any(line.split()[:1] == [target] for line in done.stdout.splitlines()), target
+
+
+@pytest.mark.parametrize(
+    "tool",
+    ["tools/setup.py", "tools/build_jdk.py", "tools/build_apps.py", "tools/lint.py", "sim/run/run.py"]
+    + ["sim/bench/bench_jvm.py", "tools/apt_root.py", "tools/gen_contract.py"],
+)
+def test_tools_have_help(tool):
+    done = subprocess.run([sys.executable, ROOT / tool, "--help"], capture_output=True, text=True)
+    assert done.returncode == 0 and "usage:" in done.stdout

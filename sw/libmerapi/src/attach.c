@@ -60,7 +60,9 @@ static int check_identity(struct merapi_window* window, struct merapi_error* err
   merapi_get(window, device, merapi_device_identity_of(window), sizeof *device);
   if (device->magic != MERAPI_DEVICE_MAGIC)
     return merapi_fail(error, -EPROTO, "expected a device (magic %#x), found %#x", MERAPI_DEVICE_MAGIC, device->magic);
-  const uint16_t minor = merapi_identity_of(window)->version_minor;
+  struct merapi_identity own;
+  merapi_get(window, &own, merapi_identity_of(window), sizeof own);
+  const uint16_t minor = own.version_minor;
   if (device->version_major != MERAPI_VERSION_MAJOR || device->version_minor < minor)
     return merapi_fail(error, -EPROTO,
                        "expected a device of contract version %d.%u or a later minor, found %u.%u; use a device of the "

@@ -115,6 +115,14 @@ bool ScriptedDevice::PollSubmissions() {
   return true;
 }
 
+bool ScriptedDevice::Poll() {
+  bool busy = PollGeneration();
+  if (!attached_) return busy;
+  if (PollRequests()) busy = true;
+  if (!paused_ && PollSubmissions()) busy = true;
+  return busy;
+}
+
 bool ScriptedDevice::Complete(merapi_completion entry) {
   const uint64_t entries = completion_.size / sizeof(merapi_completion);
   const uint64_t consumed = Load(&At<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->completion_consumed);

@@ -28,7 +28,7 @@ class ScriptedDevice {
   bool PollGeneration();   // answer a new generation, or end a revoked one
   bool PollRequests();     // acknowledge abort, pause and resume
   bool PollSubmissions();  // consume at most one entry; calls on_submission
-  bool Poll() { return PollGeneration() | (attached_ && (PollRequests() | (!paused_ && PollSubmissions()))); }
+  bool Poll();             // one of each, in this order
 
   // Push a completion (sequence filled in); false when the ring is full.
   bool Complete(merapi_completion entry);

@@ -1,1 +1,296 @@
 // SPDX-License-Identifier: Apache-2.0
+//
+// file: windows: opening, formatting, locks, mappings.
+#include <fcntl.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+
+#include "scripted_device.h"
+
+namespace merapi_test {
+namespace {
+
+constexpr uint32_t kMake = MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE;
+
+class File : public ::testing::Test {
+ protected:
+  int Open(uint32_t flags, merapi_window** window) {
+    const merapi_geometry geometry = SmallGeometry();
+    return merapi_open(("file:" + path_).c_str(), &geometry, flags, window, &error_);
+  }
+  void Patch(uint64_t offset, const void* data, size_t bytes) {
+    const int fd = open(path_.c_str(), O_RDWR);
+    ASSERT_EQ(pwrite(fd, data, bytes, static_cast<off_t>(offset)), static_cast<ssize_t>(bytes));
+    close(fd);
+  }
+  Folder folder_;
+  std::string path_ = folder_ / "window";
+  merapi_error error_{};
+};
+
+TEST_F(File, IsMadeAndReadBack) {
+  merapi_window* window = nullptr;
+  ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+  const merapi_layout layout = *merapi_layout_of(window);
+  EXPECT_EQ(merapi_window_bytes(window), layout.window_bytes);
+  EXPECT_EQ(std::filesystem::file_size(path_), layout.window_bytes);
+  EXPECT_EQ(merapi_generation(window) % 2, 1u);
+  EXPECT_FALSE(merapi_attached(window));
+  merapi_config config;
+  merapi_get_config(window, &config);
+  EXPECT_EQ(config.region_count, 8u);
+  config.heap_base = 0x7f0000000000;
+  config.oop_bytes = 4;
+  ASSERT_EQ(merapi_configure(window, &config, &error_), 0) << error_.message;
+  merapi_close(window);
+
+  ASSERT_EQ(merapi_open(path_.c_str(), nullptr, 0, &window, &error_), 0) << error_.message;
+  EXPECT_EQ(std::memcmp(&layout, merapi_layout_of(window), sizeof layout), 0);
+  merapi_config again;
+  merapi_get_config(window, &again);
+  EXPECT_EQ(std::memcmp(&config, &again, sizeof config), 0);
+  merapi_close(window);
+}
+
+TEST_F(File, HasOneHost) {
+  merapi_window *first = nullptr, *second = nullptr;
+  ASSERT_EQ(Open(kMake, &first), 0) << error_.message;
+  EXPECT_EQ(Open(0, &second), -EBUSY);
+  EXPECT_EQ(Open(kMake, &second), -EBUSY);
+  EXPECT_EQ(second, nullptr);
+  ASSERT_EQ(Open(MERAPI_OPEN_READONLY, &second), 0) << error_.message;
+  EXPECT_EQ(merapi_attach(second, 1000, &error_), -EINVAL);
+  EXPECT_EQ(merapi_zero(second, 0, 4096), -EINVAL);
+  merapi_close(second);
+  merapi_close(first);
+  ASSERT_EQ(Open(0, &second), 0) << error_.message;
+  merapi_close(second);
+}
+
+TEST_F(File, ErrorsAreThoseOfTheHeader) {
+  merapi_window* window = nullptr;
+  EXPECT_EQ(Open(0, &window), -ENOENT);
+  EXPECT_EQ(merapi_open(path_.c_str(), nullptr, 0, &window, &error_), -ENOENT);
+  EXPECT_EQ(merapi_open("", nullptr, 0, &window, &error_), -EINVAL);
+  EXPECT_EQ(merapi_open("file:", nullptr, 0, &window, &error_), -EINVAL);
+  EXPECT_EQ(merapi_open("/", nullptr, 0, &window, &error_), -ENODEV);
+  EXPECT_EQ(merapi_open("/dev/null", nullptr, 0, &window, &error_), -ENODEV);
+  EXPECT_EQ(merapi_open(("file:" + path_).c_str(), nullptr, kMake, &window, &error_), -EINVAL);
+  EXPECT_EQ(Open(1u << 20, &window), -EINVAL);
+  std::ofstream(path_).close();
+  EXPECT_EQ(Open(0, &window), -EPROTO);                   // empty
+  EXPECT_EQ(Open(MERAPI_OPEN_FORMAT, &window), -ENOSPC);  // must not grow it
+  std::filesystem::resize_file(path_, 1 << 20);
+  EXPECT_EQ(Open(0, &window), -EPROTO);  // zeros
+  EXPECT_NE(std::strstr(error_.message, "MERAPI_OPEN_FORMAT"), nullptr) << error_.message;
+  EXPECT_EQ(window, nullptr);
+}
+
+TEST_F(File, WhatTheHeaderClaimsIsChecked) {
+  merapi_window* window = nullptr;
+  ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+  const merapi_layout layout = *merapi_layout_of(window);
+  merapi_close(window);
+  const uint64_t directory = MERAPI_DIRECTORY_OFFSET;
+  const auto expect_spoiled = [&](uint64_t offset, uint64_t value, size_t bytes, int expected) {
+    uint64_t before = 0;
+    const int fd = open(path_.c_str(), O_RDWR);
+    ASSERT_EQ(pread(fd, &before, bytes, static_cast<off_t>(offset)), static_cast<ssize_t>(bytes));
+    close(fd);
+    Patch(offset, &value, bytes);
+    EXPECT_EQ(Open(0, &window), expected) << std::hex << offset << " " << value << ": " << error_.message;
+    if (window != nullptr) merapi_close(window);
+    Patch(offset, &before, bytes);
+  };
+  expect_spoiled(0, 1, 8, -EPROTO);                                                  // magic
+  expect_spoiled(8, MERAPI_VERSION_MAJOR + 1, 2, -EPROTO);                           // major
+  expect_spoiled(10, MERAPI_VERSION_MINOR + 1, 2, -EPROTO);                          // newer minor
+  expect_spoiled(12, 8192, 4, -EPROTO);                                              // control bytes
+  expect_spoiled(directory, 0, 8, -EPROTO);                                          // area in the control page
+  expect_spoiled(directory, 4097, 8, -EPROTO);                                       // misaligned
+  expect_spoiled(directory, UINT64_MAX & ~UINT64_C(4095), 8, -ENOSPC);               // beyond the window
+  expect_spoiled(directory + 8, UINT64_MAX, 8, -ENOSPC);                             // wraps
+  expect_spoiled(directory + 8, 3 * 64, 8, -EPROTO);                                 // ring of three
+  expect_spoiled(directory + 16, layout.area[0].offset, 8, -EPROTO);                 // overlap
+  expect_spoiled(directory + 16 * MERAPI_AREA_HEAP, 4096, 8, -EPROTO);               // heap not at 2 MiB
+  expect_spoiled(MERAPI_CONFIG_OFFSET + 18, 5, 1, -EPROTO);                          // klass bytes
+  expect_spoiled(MERAPI_CONFIG_OFFSET + 28, 9, 4, -EPROTO);                          // more regions than heap
+  expect_spoiled(MERAPI_CONFIG_OFFSET + 20, 60, 1, -EPROTO);                         // region size
+  std::filesystem::resize_file(path_, layout.area[MERAPI_AREA_HEAP].offset + 4096);  // truncated
+  EXPECT_EQ(Open(0, &window), -ENOSPC);
+}
+
+TEST_F(File, FormatStartsANewLifeWithLaterGenerations) {
+  merapi_window* window = nullptr;
+  ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+  merapi_limit_set(window, 1, 77);
+  auto* bitmap = static_cast<uint8_t*>(merapi_map_area(window, MERAPI_AREA_BITMAP1));
+  ASSERT_NE(bitmap, nullptr);
+  bitmap[100] = 1;
+  const uint64_t generation = 1001;
+  merapi_close(window);
+  Patch(MERAPI_HOST_INDEX_OFFSET, &generation, sizeof generation);
+  ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+  EXPECT_GE(merapi_generation(window), generation);
+  EXPECT_EQ(merapi_limit_get(window, 1), 0u);
+  EXPECT_EQ(static_cast<uint8_t*>(merapi_map_area(window, MERAPI_AREA_BITMAP1))[100], 0);
+  merapi_close(window);
+}
+
+TEST_F(File, GrowsWithCreateAndKeepsALargerSize) {
+  merapi_window* window = nullptr;
+  std::ofstream(path_).close();
+  std::filesystem::resize_file(path_, UINT64_C(256) << 20);
+  ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+  EXPECT_EQ(merapi_window_bytes(window), UINT64_C(256) << 20);
+  merapi_close(window);
+}
+
+TEST_F(File, MapsAreasAndFixedRanges) {
+  merapi_window* window = nullptr;
+  ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+  const merapi_layout* layout = merapi_layout_of(window);
+  const merapi_area_desc& heap = layout->area[MERAPI_AREA_HEAP];
+  auto* anywhere = static_cast<uint8_t*>(merapi_map_area(window, MERAPI_AREA_HEAP));
+  ASSERT_NE(anywhere, nullptr);
+  EXPECT_EQ(merapi_map_area(window, MERAPI_AREA_HEAP), anywhere);
+  EXPECT_EQ(merapi_map_area(window, MERAPI_AREA_FORWARDING), nullptr);
+  EXPECT_EQ(merapi_map_area(window, static_cast<merapi_area>(99)), nullptr);
+  void* reserved = mmap(nullptr, heap.size, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  ASSERT_NE(reserved, MAP_FAILED);
+  ASSERT_EQ(merapi_map_fixed(window, heap.offset, heap.size, reserved), 0);
+  static_cast<uint8_t*>(reserved)[12345] = 9;
+  EXPECT_EQ(anywhere[12345], 9);
+  ASSERT_EQ(merapi_zero(window, heap.offset + 12340, 10), 0);
+  EXPECT_EQ(anywhere[12345], 0);
+  static_cast<uint8_t*>(reserved)[0] = 1;
+  static_cast<uint8_t*>(reserved)[300000] = 2;
+  static_cast<uint8_t*>(reserved)[300001] = 3;
+  ASSERT_EQ(merapi_zero(window, heap.offset + 1, 300000), 0);
+  EXPECT_EQ(anywhere[0], 1);
+  EXPECT_EQ(anywhere[300000], 0);
+  EXPECT_EQ(anywhere[300001], 3);
+  EXPECT_EQ(merapi_map_fixed(window, heap.offset + 1, 4096, reserved), -EINVAL);
+  EXPECT_EQ(merapi_map_fixed(window, heap.offset, 0, reserved), -EINVAL);
+  EXPECT_EQ(merapi_map_fixed(window, merapi_window_bytes(window), 4096, reserved), -EINVAL);
+  EXPECT_EQ(merapi_map_fixed(window, heap.offset, UINT64_MAX - 4095, reserved), -EINVAL);
+  EXPECT_EQ(merapi_zero(window, heap.offset, UINT64_MAX), -EINVAL);
+  merapi_close(window);
+  static_cast<uint8_t*>(reserved)[1] = 1;  // a fixed mapping outlives the window
+  munmap(reserved, heap.size);
+}
+
+TEST_F(File, ConfigurationIsChecked) {
+  merapi_window* window = nullptr;
+  ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+  merapi_config good;
+  merapi_get_config(window, &good);
+  using Spoil = void (*)(merapi_config*);
+  const Spoil spoils[] = {
+      [](merapi_config* c) { c->oop_bytes = 2; },
+      [](merapi_config* c) { c->klass_bytes = 16; },
+      [](merapi_config* c) { c->narrow_oop_shift = 9; },
+      [](merapi_config* c) { c->alignment_log2 = 2; },
+      [](merapi_config* c) {
+        c->region_log2 = 17;
+        c->alignment_log2 = 9;
+      },
+      [](merapi_config* c) { c->region_count = 0; },
+      [](merapi_config* c) { c->region_count = 9; },
+      [](merapi_config* c) {
+        c->region_count = UINT32_MAX;
+        c->region_log2 = 36;
+      },
+      [](merapi_config* c) { c->coherence = 0; },
+      [](merapi_config* c) { c->coherence = 3; },
+      [](merapi_config* c) { c->heap_base = 1; },
+      [](merapi_config* c) { c->heap_base = UINT64_MAX & ~UINT64_C(4095); },
+      [](merapi_config* c) { c->reserved2 = 1; },
+      [](merapi_config* c) { c->mirror_size_offset = 3; },
+  };
+  int i = 0;
+  for (Spoil spoil : spoils) {
+    merapi_config config = good;
+    spoil(&config);
+    EXPECT_EQ(merapi_configure(window, &config, &error_), -EINVAL) << i;
+    i++;
+  }
+  EXPECT_EQ(merapi_configure(window, &good, &error_), 0);
+  merapi_close(window);
+}
+
+// A device in another process on a file: served, stopped, woken, killed.
+TEST_F(File, DeviceProcessThatStopsAndDies) {
+  merapi_window* window = nullptr;
+  ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+  EXPECT_TRUE(merapi_device_gone(window));
+  EXPECT_EQ(merapi_attach(window, 1000000, &error_), -ENODEV);  // at once: nobody holds the device lock
+  int ready[2];
+  ASSERT_EQ(pipe(ready), 0);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    merapi_lease* lease = nullptr;
+    if (merapi_serve(path_.c_str(), &lease, nullptr) < 0) _exit(1);
+    ScriptedDevice device(merapi_lease_base(lease));
+    device.notify = [lease] { merapi_lease_notify(lease); };
+    if (write(ready[1], "x", 1) != 1) _exit(1);
+    for (;;) {
+      const uint32_t seen = device.doorbell();
+      if (!device.Poll()) merapi_lease_sleep(lease, seen, 10000);
+    }
+  }
+  char byte;
+  ASSERT_EQ(read(ready[0], &byte, 1), 1);
+  EXPECT_FALSE(merapi_device_gone(window));
+  ASSERT_EQ(merapi_attach(window, 2000000, &error_), 0) << error_.message;
+  EXPECT_EQ(merapi_pause(window, 0), 0);
+  EXPECT_EQ(merapi_resume(window), 0);
+  merapi_lease* second = nullptr;
+  EXPECT_EQ(merapi_serve(path_.c_str(), &second, &error_), -EBUSY);
+
+  int status;
+  ASSERT_EQ(kill(child, SIGSTOP), 0);
+  ASSERT_EQ(waitpid(child, &status, WUNTRACED), child);
+  EXPECT_EQ(merapi_pause(window, 20000), -ETIMEDOUT);
+  merapi_revoke(window);
+  EXPECT_FALSE(merapi_device_gone(window));                          // stopped is not gone
+  EXPECT_EQ(merapi_serve(path_.c_str(), &second, &error_), -EBUSY);  // and keeps its window
+  EXPECT_EQ(merapi_attach(window, 20000, &error_), -ETIMEDOUT);
+  ASSERT_EQ(kill(child, SIGCONT), 0);
+  EXPECT_EQ(merapi_attach(window, 2000000, &error_), 0) << error_.message;
+  EXPECT_EQ(merapi_pause(window, 0), 0);
+  EXPECT_EQ(merapi_resume(window), 0);
+
+  ASSERT_EQ(kill(child, SIGKILL), 0);
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_TRUE(merapi_device_gone(window));
+  EXPECT_EQ(merapi_pause(window, 5000), -ETIMEDOUT);
+  EXPECT_EQ(merapi_attach(window, 1000000, &error_), -ENODEV);
+  EXPECT_EQ(merapi_serve(path_.c_str(), &second, &error_), 0) << error_.message;
+  merapi_lease_end(second);
+  merapi_close(window);
+  close(ready[0]);
+  close(ready[1]);
+}
+
+TEST_F(File, CannotBeServedWhenItIsNone) {
+  merapi_lease* lease = nullptr;
+  EXPECT_EQ(merapi_serve(path_.c_str(), &lease, &error_), -ENOENT);
+  std::ofstream(path_).close();
+  EXPECT_EQ(merapi_serve(path_.c_str(), &lease, &error_), -ENOSPC);
+  EXPECT_EQ(merapi_serve("/dev/null", &lease, &error_), -ENODEV);
+  EXPECT_EQ(lease, nullptr);
+}
+
+}  // namespace
+}  // namespace merapi_test

@@ -234,6 +234,10 @@ struct merapi_answers {
 MERAPI_API int merapi_image_save(struct merapi_window* window, const char* path, uint32_t bitmap,
                                  const struct merapi_answers* answers, const char* json, struct merapi_error* error);
 
+/* Replace the text of a saved image in place. It must fit into the room of the text that the image was saved with
+ * (blanks at its end are such room), else -ENOSPC and the image is unchanged. */
+MERAPI_API int merapi_image_annotate(const char* path, const char* json, struct merapi_error* error);
+
 struct merapi_image; /* opaque */
 MERAPI_API int merapi_image_open(const char* path, struct merapi_image** image, struct merapi_error* error);
 MERAPI_API void merapi_image_close(struct merapi_image* image);

@@ -152,9 +152,9 @@ public final class ClassUnloading {
         for (Family family : test.families) {
             family.intact();
         }
-        // Twice the live loaders' share is far more than any sound VM keeps; a leak keeps every loader ever made.
-        int factor = 3;
-        for (int round = 0; round < factor * 4; round++) {
+        // The dead of one or two rounds may still wait for their cycle; a leak keeps the loaders of all rounds.
+        int factor = 6;
+        for (int round = 0; round < factor * 2; round++) {
             for (int i = 0; i < test.families.length; i++) {
                 test.families[i] = new Family(test.made.incrementAndGet(), i % 6);
             }

@@ -38,7 +38,7 @@ void G1MerapiGreys::reset(const G1CMBitMap* bitmap, uint32_t cycle) {
   _submitted = 0;
 }
 
-bool G1MerapiGreys::submit() {
+void G1MerapiGreys::submit() {
   const int Batch = 64;
   merapi_submission entries[Batch];
   while (!_pending.is_empty()) {
@@ -56,8 +56,8 @@ bool G1MerapiGreys::submit() {
       }
     }
     int accepted = G1MerapiLibrary::submit(_window, entries, count);
-    if (accepted < 0) {
-      return false;
+    if (accepted <= 0) {
+      return;  // full, or the device is gone, which the serving loop finds out
     }
     int words = 0;
     for (int i = 0; i < accepted; i++) {
@@ -66,10 +66,9 @@ bool G1MerapiGreys::submit() {
     _pending.trunc_to(_pending.length() - words);
     _submitted += words;
     if (accepted < count) {
-      return false;
+      return;
     }
   }
-  return true;
 }
 
 template <class T>

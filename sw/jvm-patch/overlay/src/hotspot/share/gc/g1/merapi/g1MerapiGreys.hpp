@@ -46,9 +46,8 @@ public:
   // Remembers `obj` if it lies below its region's limit and is not marked. `obj` need
   // not be an object (SATB buffers hold stale entries above the limits).
   inline void add(oop obj);
-  // Moves what fits into the submission ring. Returns false if something is left or the
-  // device is gone.
-  bool submit();
+  // Moves what fits into the submission ring; the rest stays.
+  void submit();
   bool is_empty() const { return _pending.is_empty(); }
   void clear() { _pending.clear(); }
   size_t submitted() const { return _submitted; }

@@ -58,7 +58,8 @@
   f(limit_set)                  \
   f(live_get)                   \
   f(live_clear)                 \
-  f(image_save)
+  f(image_save)                 \
+  f(image_annotate)
 
 class G1MerapiLibrary : AllStatic {
 public:

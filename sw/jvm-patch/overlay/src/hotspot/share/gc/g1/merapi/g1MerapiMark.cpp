@@ -113,6 +113,7 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _retry_task(new G1MerapiRetryTask()),
   _state(Host),
   _cycle(0),
+  _next_region(0),
   _mark_on_cpu(false),
   _abandoned(false),
   _abandoned_full_gcs(0),
@@ -174,6 +175,20 @@ void G1MerapiMark::report_fallback(bool abandoned) const {
   }
 }
 
+bool G1MerapiMark::prepare_image(merapi_error* error) {
+  assert_at_safepoint_on_vm_thread();
+  if (_window->is_private(0) || _window->is_private(1)) {
+    jio_snprintf(error->message, sizeof(error->message), "a bitmap is not in the window after a device failure");
+    return false;
+  }
+  if (!_window->ensure_configured(error)) {
+    return false;
+  }
+  _shapes.publish();
+  set_limits();
+  return true;
+}
+
 // ------------------------------------------------------------------ hand-over
 
 void G1MerapiMark::set_limits() {
@@ -188,6 +203,11 @@ void G1MerapiMark::set_limits() {
   }
 }
 
+bool G1MerapiMark::has_objects_below_limit(uint index) const {
+  HeapRegion* region = _g1h->region_at_or_null(index);
+  return region != NULL && region->next_top_at_mark_start() > region->bottom();
+}
+
 bool G1MerapiMark::hand_over() {
   if (_cm->has_aborted() || _state == Failed) {
     return false;
@@ -200,64 +220,52 @@ bool G1MerapiMark::hand_over() {
   _trace._cycle = _cycle;
   _greys.reset(_cm->_next_mark_bitmap, _cycle);
 
-  // One command for each run of regions with something below the limit. What
-  // does not fit into the ring at once follows as the device takes entries.
-  const int Batch = 32;
-  merapi_submission entries[Batch];
-  memset(entries, 0, sizeof(entries));
-  entries[0].opcode = MERAPI_OP_BEGIN_CYCLE;
-  entries[0].arg = (uint32_t)next_bitmap();
-  entries[0].cycle = _cycle;
-  int count = 1;
-
+  merapi_submission begin;
+  memset(&begin, 0, sizeof(begin));
+  begin.opcode = MERAPI_OP_BEGIN_CYCLE;
+  begin.arg = (uint32_t)next_bitmap();
+  begin.cycle = _cycle;
+  // From here on a pause has to stop the device.
   _state = Device;
-  uint regions = _g1h->max_reserved_regions();
-  uint i = 0;
-  while (true) {
-    while (i < regions) {
-      HeapRegion* region = _g1h->region_at_or_null(i);
-      if (region != NULL && region->next_top_at_mark_start() > region->bottom()) {
-        break;
-      }
-      i++;
-    }
-    uint first = i;
-    while (i < regions) {
-      HeapRegion* region = _g1h->region_at_or_null(i);
-      if (region == NULL || region->next_top_at_mark_start() == region->bottom()) {
-        break;
-      }
-      i++;
-    }
-    if (i > first) {
-      merapi_submission* entry = &entries[count++];
-      memset(entry, 0, sizeof(*entry));
-      entry->opcode = MERAPI_OP_TRACE_REGION;
-      entry->arg = first;
-      entry->payload[0] = i - first;
-      entry->payload[1] = MERAPI_SCOPE_HEAP | (MERAPI_ORDER_ANY << 8);
-      entry->cycle = _cycle;
-    }
-    if (count == Batch || i >= regions) {
-      int done = 0;
-      while (done < count) {
-        int accepted = G1MerapiLibrary::submit(_handle, entries + done, count - done);
-        if (accepted < 0) {
-          fail("device lost", "submitting a trace: %s", os::strerror(-accepted));
-          return false;
-        }
-        done += accepted;
-        G1MerapiLibrary::doorbell(_handle);
-        if (done < count && (drain_completions() < 0 || !check_alive())) {
-          return false;
-        }
-      }
-      count = 0;
-    }
-    if (i >= regions) {
-      return true;
-    }
+  _next_region = 0;
+  if (G1MerapiLibrary::submit(_handle, &begin, 1) != 1) {
+    fail("device lost", "the submission ring of a device without work is full");
+    return false;
   }
+  return true;
+}
+
+// One command for each run of regions with something below the limit; what
+// does not fit into the ring follows when the device has taken entries. Regions that a
+// pause has freed meanwhile have no greys and are left out.
+bool G1MerapiMark::submit_regions() {
+  uint regions = _g1h->max_reserved_regions();
+  bool progress = false;
+  while (_next_region < regions) {
+    uint first = _next_region;
+    while (first < regions && !has_objects_below_limit(first)) {
+      first++;
+    }
+    uint end = first;
+    while (end < regions && has_objects_below_limit(end)) {
+      end++;
+    }
+    if (end > first) {
+      merapi_submission entry;
+      memset(&entry, 0, sizeof(entry));
+      entry.opcode = MERAPI_OP_TRACE_REGION;
+      entry.arg = first;
+      entry.payload[0] = end - first;
+      entry.payload[1] = MERAPI_SCOPE_HEAP | (MERAPI_ORDER_ANY << 8);
+      entry.cycle = _cycle;
+      if (G1MerapiLibrary::submit(_handle, &entry, 1) != 1) {
+        break;
+      }
+      progress = true;
+    }
+    _next_region = end;
+  }
+  return progress;
 }
 
 // ------------------------------------------------------------------- serving
@@ -426,25 +434,23 @@ void G1MerapiMark::serve() {
       return;
     }
     int work = completions + drain_satb();
+    bool submitted = submit_regions();
     if (!_greys.is_empty()) {
       size_t before = _greys.submitted();
-      bool all = _greys.submit();
-      if (_greys.submitted() != before) {
-        G1MerapiLibrary::doorbell(_handle);
-        work++;
-      }
-      if (!all && !G1MerapiLibrary::attached(_handle)) {
-        fail("device lost", "submitting greys");
-        return;
-      }
+      _greys.submit();
+      submitted = submitted || _greys.submitted() != before;
     }
-    if (work != 0) {
+    if (submitted) {
+      G1MerapiLibrary::doorbell(_handle);
+    }
+    if (work != 0 || submitted) {
       last_news = os::javaTimeNanos();
       continue;
     }
     // Nothing new here. If the device has consumed everything, holds nothing and has said
     // nothing that was not read, the closure is complete up to what SATB holds back.
-    if (_greys.is_empty() && G1MerapiLibrary::idle(_handle, _cycle) == 1) {
+    if (_greys.is_empty() && _next_region >= _g1h->max_reserved_regions() &&
+        G1MerapiLibrary::idle(_handle, _cycle) == 1) {
       if (!SuspendibleThreadSet::should_yield()) {
         hand_back();
         return;

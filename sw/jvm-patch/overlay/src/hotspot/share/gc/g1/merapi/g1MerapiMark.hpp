@@ -77,6 +77,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
 
   volatile State     _state;
   uint32_t           _cycle;
+  uint               _next_region;        // regions below it were submitted, or had nothing to trace
   bool               _mark_on_cpu;        // the cycle after an abandoned one
   bool               _abandoned;          // this cycle was abandoned and is not completed
   uint               _abandoned_full_gcs; // full collections when it was
@@ -90,15 +91,15 @@ class G1MerapiMark : public CHeapObj<mtGC> {
 
   G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiWindow* window);
 
-  int next_bitmap() const;
-
   void fail(const char* reason, const char* format, ...) ATTRIBUTE_PRINTF(3, 4);
   void report_fallback(bool abandoned) const;
   void report_trace() const;
 
   // Steps of a cycle, in the suspendible thread set, by the serving worker.
   void set_limits();
+  bool has_objects_below_limit(uint index) const;
   bool hand_over();
+  bool submit_regions();
   bool hand_back();
   bool add_live_words();
   void serve();
@@ -118,6 +119,12 @@ public:
   // G1ConcurrentMark::mark_from_roots: false if the cycle has to be marked on the
   // CPU; true when it is marked, or aborted.
   bool mark_from_roots();
+
+  // Index of the bitmap under construction.
+  int next_bitmap() const;
+  // At a safepoint before marking starts: brings the window into the state of a
+  // hand-over, for saving.
+  bool prepare_image(merapi_error* error);
 
   // Around a young collection, at its safepoint.
   void pause();

@@ -135,7 +135,10 @@ G1RegionToSpaceMapper* G1MerapiWindow::bitmap_storage(int which, size_t size, si
                                               HeapRegion::GrainBytes, translation_factor, mtGC);
 }
 
-bool G1MerapiWindow::configure(merapi_error* error) {
+bool G1MerapiWindow::ensure_configured(merapi_error* error) {
+  if (_configured) {
+    return true;
+  }
   merapi_config config;
   memset(&config, 0, sizeof(config));
   config.heap_base = (uint64_t)_heap_base;
@@ -150,16 +153,14 @@ bool G1MerapiWindow::configure(merapi_error* error) {
   config.region_count = (uint32_t)(_heap_size >> HeapRegion::LogOfHRGrainBytes);
   assert(oopDesc::klass_offset_in_bytes() == 8, "the contract fixes the klass word's offset");
   assert(arrayOopDesc::length_offset_in_bytes() == 8 + config.klass_bytes, "the length follows the klass word");
-  return G1MerapiLibrary::configure(_window, &config, error) == 0;
+  _configured = G1MerapiLibrary::configure(_window, &config, error) == 0;
+  return _configured;
 }
 
 bool G1MerapiWindow::ensure_attached(merapi_error* error) {
   error->message[0] = '\0';
-  if (!_configured) {
-    if (!configure(error)) {
-      return false;
-    }
-    _configured = true;
+  if (!ensure_configured(error)) {
+    return false;
   }
   if (G1MerapiLibrary::attached(_window)) {
     if (!G1MerapiLibrary::device_gone(_window)) {

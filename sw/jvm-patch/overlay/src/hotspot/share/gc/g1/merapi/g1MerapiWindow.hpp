@@ -49,7 +49,6 @@ class G1MerapiWindow : public CHeapObj<mtGC> {
   G1MerapiWindow(merapi_window* window, const ReservedSpace& heap);
 
   uint64_t area_offset(merapi_area area) const;
-  bool configure(merapi_error* error);
   bool make_private(int which, bool keep_contents);
 
 public:
@@ -70,6 +69,8 @@ public:
   char* heap_base() const { return _heap_base; }
   size_t heap_size() const { return _heap_size; }
 
+  // Publishes the configuration, once.
+  bool ensure_configured(merapi_error* error);
   // Makes sure that a device has answered the present generation; outside
   // pauses. On failure `error` says why.
   bool ensure_attached(merapi_error* error);

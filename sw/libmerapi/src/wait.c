@@ -7,6 +7,7 @@
  * The host sleeps on device_index.event with host_index.waiting, the device on host_index.doorbell with
  * device_index.sleeping.
  */
+#include <errno.h>
 #include <linux/futex.h>
 #include <sys/syscall.h>
 #include <time.h>
@@ -34,13 +35,13 @@ void merapi_pause_instruction(void) {
 void merapi_futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns) {
   const struct timespec timeout = {.tv_sec = (time_t)(timeout_ns / UINT64_C(1000000000)),
                                    .tv_nsec = (long)(timeout_ns % UINT64_C(1000000000))};
-  const long status = syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0);
-  /* EAGAIN, EINTR and ETIMEDOUT all mean: look again. Anything else (a mapping that cannot carry a futex) must not
-   * become a busy loop. */
-  if (status < 0 && __atomic_load_n(word, __ATOMIC_ACQUIRE) == expected) {
-    const struct timespec nap = {.tv_nsec = (long)MERAPI_POLL_SLICE_MIN_NS};
-    if (timeout_ns > MERAPI_POLL_SLICE_MIN_NS) nanosleep(&nap, NULL);
-  }
+  if (syscall(SYS_futex, word, FUTEX_WAIT, expected, &timeout, NULL, 0) == 0 || errno == EAGAIN || errno == EINTR ||
+      errno == ETIMEDOUT)
+    return;
+  /* A mapping that cannot carry a futex must not become a busy loop. */
+  const struct timespec nap = {
+      .tv_nsec = (long)(timeout_ns < MERAPI_POLL_SLICE_MIN_NS ? timeout_ns : MERAPI_POLL_SLICE_MIN_NS)};
+  nanosleep(&nap, NULL);
 }
 
 void merapi_futex_wake(uint32_t* word) { syscall(SYS_futex, word, FUTEX_WAKE, INT32_MAX, NULL, NULL, 0); }

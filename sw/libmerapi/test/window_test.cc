@@ -159,7 +159,7 @@ TEST_F(File, MapsAreasAndFixedRanges) {
   merapi_window* window = nullptr;
   ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
   const merapi_layout* layout = merapi_layout_of(window);
-  const merapi_area_desc& heap = layout->area[MERAPI_AREA_HEAP];
+  const merapi_area_desc heap = layout->area[MERAPI_AREA_HEAP];
   auto* anywhere = static_cast<uint8_t*>(merapi_map_area(window, MERAPI_AREA_HEAP));
   ASSERT_NE(anywhere, nullptr);
   EXPECT_EQ(merapi_map_area(window, MERAPI_AREA_HEAP), anywhere);

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Saved windows: what goes in comes out, and what is damaged is refused.
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <random>
+
+#include "stepped.h"
+
+namespace merapi_test {
+namespace {
+
+std::string ReadFile(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+void WriteFile(const std::string& path, const std::string& content) {
+  std::ofstream(path, std::ios::binary) << content;
+}
+
+class Image : public Stepped {
+ protected:
+  void SetUp() override {
+    Stepped::SetUp();
+    merapi_config config;
+    merapi_get_config(window_, &config);
+    config.heap_base = 0x700000000;
+    config.oop_bytes = 4;
+    ASSERT_EQ(merapi_configure(window_, &config, &error_), 0) << error_.message;
+    heap_ = static_cast<uint8_t*>(merapi_map_area(window_, MERAPI_AREA_HEAP));
+    std::mt19937 random(7);
+    for (uint64_t page : {0, 1, 2, 500, 700, 701, 2047})
+      for (int i = 0; i < 4096; i++) heap_[page * 4096 + i] = static_cast<uint8_t>(random());
+    merapi_limit_set(window_, 2, 0x212340);
+    merapi_shape shape{};
+    shape.klass_word = 0x800000100;
+    shape.kind = MERAPI_SHAPE_KIND_PRIM_ARRAY;
+    shape.header_bytes = 16;
+    ASSERT_EQ(merapi_shape_put(window_, &shape, nullptr), 0);
+  }
+  int Save(const merapi_answers* answers = nullptr, const char* json = nullptr, uint32_t bitmap = 1) {
+    return merapi_image_save(window_, image_.c_str(), bitmap, answers, json, &error_);
+  }
+  int OpenImage(merapi_image** image) { return merapi_image_open(image_.c_str(), image, &error_); }
+  std::string image_ = folder_ / "saved.mwi";
+  uint8_t* heap_ = nullptr;
+};
+
+TEST_F(Image, ComesBackAsItWas) {
+  const uint64_t key[] = {0x700000100, 0x800000100, 0x700000040};
+  const uint8_t is_klass[] = {0, 1, 0};
+  const uint64_t first[] = {0, 2, 2, 3};
+  const uint64_t reference[] = {11, 12, 13};
+  const merapi_answers answers = {3, key, is_klass, first, reference};
+  ASSERT_EQ(Save(&answers, "{\"marking_ms\": 12}"), 0) << error_.message;
+  EXPECT_FALSE(std::filesystem::exists(image_ + ".tmp"));
+  EXPECT_LT(std::filesystem::file_size(image_), 32u * 4096);  // zeros are not stored
+
+  merapi_image* image = nullptr;
+  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
+  EXPECT_EQ(merapi_image_bitmap(image), 1u);
+  EXPECT_STREQ(merapi_image_json(image), "{\"marking_ms\": 12}");
+  const merapi_answers* back = merapi_image_answers(image);
+  ASSERT_EQ(back->count, 3u);
+  EXPECT_EQ(back->key[0], 0x700000040u);
+  EXPECT_EQ(back->key[1], 0x700000100u);
+  EXPECT_EQ(back->key[2], 0x800000100u);
+  EXPECT_EQ(back->is_klass[2], 1);
+  EXPECT_EQ(back->first[1] - back->first[0], 1u);
+  EXPECT_EQ(back->reference[back->first[1]], 11u);
+  EXPECT_EQ(back->reference[back->first[1] + 1], 12u);
+  EXPECT_EQ(back->first[3], 3u);
+
+  merapi_geometry geometry;
+  merapi_image_geometry(image, &geometry);
+  merapi_window* other = nullptr;
+  ASSERT_EQ(merapi_open(("file:" + (folder_ / "other")).c_str(), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE,
+                        &other, &error_),
+            0)
+      << error_.message;
+  EXPECT_GE(merapi_window_bytes(other), merapi_image_window_bytes(image));
+  std::memset(merapi_map_area(other, MERAPI_AREA_HEAP), 0xEE, geometry.heap_bytes);
+  ASSERT_EQ(merapi_image_load(image, other, &error_), 0) << error_.message;
+  EXPECT_EQ(std::memcmp(merapi_map_area(other, MERAPI_AREA_HEAP), heap_, geometry.heap_bytes), 0);
+  EXPECT_EQ(merapi_limit_get(other, 2), 0x212340u);
+  merapi_shape shape;
+  EXPECT_EQ(merapi_shape_get(other, 0x800000100, &shape, nullptr, 0), 0);
+  merapi_config config;
+  merapi_get_config(other, &config);
+  EXPECT_EQ(config.heap_base, 0x700000000u);
+  EXPECT_EQ(merapi_generation(other) % 2, 1u);
+  merapi_image_close(image);
+  merapi_close(other);
+  // The loaded window is one that can be opened and served.
+  ASSERT_EQ(merapi_open((folder_ / "other").c_str(), nullptr, 0, &other, &error_), 0) << error_.message;
+  merapi_lease* lease = nullptr;
+  ASSERT_EQ(merapi_serve((folder_ / "other").c_str(), &lease, &error_), 0) << error_.message;
+  {
+    DeviceThread device(lease);
+    EXPECT_EQ(merapi_attach(other, 2000000, &error_), 0) << error_.message;
+    merapi_close(other);
+  }
+}
+
+TEST_F(Image, WithoutAnswersAndText) {
+  ASSERT_EQ(Save(), 0) << error_.message;
+  merapi_image* image = nullptr;
+  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
+  EXPECT_EQ(merapi_image_answers(image)->count, 0u);
+  EXPECT_EQ(merapi_image_answers(image)->first[0], 0u);
+  EXPECT_STREQ(merapi_image_json(image), "{}");
+  merapi_image_close(image);
+}
+
+TEST_F(Image, SavingTwiceGivesTheSameBytes) {
+  ASSERT_EQ(Save(), 0);
+  const std::string one = ReadFile(image_);
+  ASSERT_EQ(Save(), 0);
+  EXPECT_EQ(one, ReadFile(image_));
+}
+
+TEST_F(Image, BadArgumentsAreRefused) {
+  EXPECT_EQ(Save(nullptr, nullptr, 2), -EINVAL);
+  const uint64_t key[] = {5, 5};
+  const uint8_t is_klass[] = {0, 0};
+  const uint64_t first[] = {0, 1, 1}, falling[] = {0, 1, 0};
+  const uint64_t reference[] = {1};
+  const merapi_answers twice = {2, key, is_klass, first, reference};
+  EXPECT_EQ(Save(&twice), -EINVAL);
+  const merapi_answers disordered = {2, key, is_klass, falling, reference};
+  EXPECT_EQ(Save(&disordered), -EINVAL);
+  EXPECT_FALSE(std::filesystem::exists(image_));
+  EXPECT_FALSE(std::filesystem::exists(image_ + ".tmp"));
+  EXPECT_EQ(merapi_image_save(window_, "/nowhere/at/all", 0, nullptr, nullptr, &error_), -ENOENT);
+}
+
+TEST_F(Image, EveryDamagedBitBeforeThePayloadIsSeen) {
+  ASSERT_EQ(Save(nullptr, "{\"a\": 1}"), 0);
+  const std::string good = ReadFile(image_);
+  size_t payload = 0;
+  while (good.compare(payload, 7, "MERAPI1") != 0) payload += 4096;
+  merapi_image* image = nullptr;
+  for (size_t at = 0; at < payload; at += at < 512 ? 1 : 97) {
+    std::string bad = good;
+    bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
+    WriteFile(image_, bad);
+    const int status = OpenImage(&image);
+    EXPECT_TRUE(status == -EBADMSG || status == -EPROTO) << at << " " << status;
+  }
+}
+
+TEST_F(Image, DamagedPayloadIsNotLoaded) {
+  ASSERT_EQ(Save(), 0);
+  std::string bad = ReadFile(image_);
+  bad[bad.size() - 100] ^= 1;
+  WriteFile(image_, bad);
+  merapi_image* image = nullptr;
+  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
+  merapi_limit_set(window_, 0, 5);
+  EXPECT_EQ(merapi_image_load(image, window_, &error_), -EBADMSG);
+  EXPECT_EQ(merapi_limit_get(window_, 0), 5u);  // untouched
+  merapi_image_close(image);
+}
+
+TEST_F(Image, TruncatedOrExtendedFilesAreRefused) {
+  ASSERT_EQ(Save(), 0);
+  const std::string good = ReadFile(image_);
+  merapi_image* image = nullptr;
+  for (size_t size :
+       {size_t{0}, size_t{1}, size_t{127}, size_t{128}, size_t{4096}, good.size() - 4096, good.size() - 1}) {
+    WriteFile(image_, good.substr(0, size));
+    EXPECT_LT(OpenImage(&image), 0) << size;
+    EXPECT_EQ(image, nullptr);
+  }
+  WriteFile(image_, good + "x");
+  EXPECT_EQ(OpenImage(&image), -EBADMSG);
+  std::filesystem::remove(image_);
+  EXPECT_EQ(OpenImage(&image), -ENOENT);
+  EXPECT_EQ(merapi_image_open("/", &image, &error_), -EPROTO);
+}
+
+TEST_F(Image, NeedsAWindowThatIsLargeEnoughAndFree) {
+  ASSERT_EQ(Save(), 0);
+  merapi_image* image = nullptr;
+  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
+  merapi_geometry geometry = SmallGeometry();
+  geometry.heap_bytes = UINT64_C(2) << 20;
+  merapi_window* small = nullptr;
+  ASSERT_EQ(merapi_open(("file:" + (folder_ / "small")).c_str(), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE,
+                        &small, &error_),
+            0);
+  EXPECT_EQ(merapi_image_load(image, small, &error_), -ENOSPC);
+  merapi_close(small);
+  ASSERT_EQ(Attach(), 0) << error_.message;
+  EXPECT_EQ(merapi_image_load(image, window_, &error_), -EBUSY);
+  merapi_image_close(image);
+}
+
+// Into a window that was laid out for another heap, and into a memfd.
+TEST_F(Image, LoadsIntoAnotherLayout) {
+  ASSERT_EQ(Save(), 0);
+  merapi_image* image = nullptr;
+  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
+  merapi_geometry geometry = SmallGeometry();
+  geometry.heap_bytes = UINT64_C(64) << 20;
+  geometry.submission_entries = 0;
+  merapi_window* other = nullptr;
+  ASSERT_EQ(merapi_open("device:/nowhere/socket", &geometry, 0, &other, &error_), 0) << error_.message;
+  ASSERT_EQ(merapi_image_load(image, other, &error_), 0) << error_.message;
+  EXPECT_EQ(merapi_layout_of(other)->area[MERAPI_AREA_HEAP].size, UINT64_C(8) << 20);
+  EXPECT_EQ(std::memcmp(merapi_map_area(other, MERAPI_AREA_HEAP), heap_, UINT64_C(8) << 20), 0);
+  merapi_close(other);
+  merapi_image_close(image);
+}
+
+}  // namespace
+}  // namespace merapi_test

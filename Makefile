@@ -72,7 +72,7 @@ test-jvm: jdk apps ## tests of the patched JVM
 
 .PHONY: test-jdk
 test-jdk: jdk jdk-stock ## OpenJDK's own GC tests (jtreg) with the offload on, compared with the unpatched build
-	@python3 tools/test_jdk.py
+	@python3 tools/run_jtreg.py
 
 .PHONY: fuzz
 fuzz: setup ## fuzz libmerapi's readers (FUZZ_SECONDS= per target, 60)

@@ -129,14 +129,14 @@ def libjvm(variant, jobs, force):
     with exclusive(f"jdk-{variant}"):
         tree = Tree(variant)
         tree.unpack()
-        changed = tree.sync(force)
-        if changed:
-            say(f"{changed} file(s) changed in build/jdk/{variant}/src")
-        wanted = key(variant)
-        run_configure(tree)
-        run_make(tree, jobs)
-        if key(variant) != wanted:
-            fail("patches or overlay were edited during the build; start again")
+        wanted = None
+        # Sources that are edited during the build are built once more, which is quick; the key must fit the result.
+        while wanted != key(variant):
+            wanted = key(variant)
+            if changed := tree.sync(force):
+                say(f"{changed} file(s) changed in build/jdk/{variant}/src")
+            run_configure(tree)
+            run_make(tree, jobs)
         metadata = jdk_image.jfr_metadata(jdk_image.base_folder(), tree.src)
         kept = CACHE / "jdk" / wanted
         part = kept.with_name(f"{wanted}.{os.getpid()}")

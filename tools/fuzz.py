@@ -11,7 +11,6 @@ import argparse
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from pathlib import Path
 
 from common import BUILD, ROOT, exclusive, fail, say
 
@@ -75,9 +74,8 @@ def main():
     with exclusive("fuzz"):
         targets = [t for t in build(args.jobs) if not args.targets or t.name in args.targets]
         if not targets:
-            fail(
-                f"expected targets named {', '.join(args.targets)}, found {[p.name for p in Path(OUT / 'bin').iterdir()]}"
-            )
+            names = ", ".join(path.name for path in (OUT / "bin").iterdir())
+            fail(f"expected targets of {names}, found {', '.join(args.targets)}")
         say(f"{len(targets)} target(s), {args.seconds} s each")
         with ThreadPoolExecutor(args.jobs) as pool:
             results = list(pool.map(lambda target: fuzz(target, args.seconds), targets))

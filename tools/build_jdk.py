@@ -96,9 +96,22 @@ def run_configure(tree):
     stamp.write_text(state)
 
 
+def mend_dependencies(tree):
+    """JDK's make writes object paths through the source folder (src/../out/x.o) into its dependency files when the
+    output lies beside the sources; such a target matches none, and a changed header would rebuild nothing."""
+    wrong, right = f"{tree.src}/../out/", f"{tree.dir}/out/"
+    for file in (tree.dir / "out").rglob("*.d"):
+        text = file.read_text()
+        if wrong in text:
+            times = file.stat()
+            file.write_text(text.replace(wrong, right))
+            os.utime(file, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
 def run_make(tree, jobs):
     """make hotspot, showing the share of files compiled; the whole output goes to make.log."""
     log = tree.dir / "make.log"
+    mend_dependencies(tree)
     # LOG=info names every compiled file, which is what progress is counted from.
     command = ["make", "hotspot", f"JOBS={jobs}", "LOG=info"]
     progress, compiled = Progress(f"compiling libjvm ({tree.variant}), files"), 0

@@ -56,10 +56,12 @@ RESULT = re.compile(r"^(\S+?)(?:#(\S+))?\s+(Passed|Failed|Error|Not run)\.", re.
 
 
 def tests_folder():
-    """The unpatched source tree's hotspot tests, unpacked when they are not there yet."""
-    tree = Tree("stock")
-    with exclusive("jdk-stock"):
-        tree.unpack()
+    """The hotspot tests of a source tree that is there (no patch changes them), else of the unpatched one, unpacked."""
+    there = [tree for tree in (Tree("stock"), Tree("merapi")) if (tree.src / "configure").exists()]
+    tree = there[0] if there else Tree("stock")
+    if not there:
+        with exclusive("jdk-stock"):
+            tree.unpack()
     return tree.src / "test/hotspot/jtreg"
 
 

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "sim/run"))
 
-from device import Device  # noqa: E402
+from device import Device, die_with_parent  # noqa: E402
 from jvm_log import LINE, RECORD  # noqa: E402
 
 JAVA_SOURCES = Path(__file__).parent / "java"
@@ -229,6 +230,19 @@ class Run:
                 raise AssertionError(result.describe(f"expected {what} within {seconds} s"))
             time.sleep(0.02)
 
+    def wait_marking(self, seconds):
+        """Return as soon as the next concurrent marking begins."""
+        deadline = time.monotonic() + seconds
+        with open(self.log_path, encoding="utf-8", errors="replace") as file:
+            file.seek(0, os.SEEK_END)
+            rest = ""
+            while time.monotonic() < deadline and self.alive():
+                *lines, rest = (rest + file.read()).split("\n")
+                if any(line.endswith("Concurrent Mark From Roots") for line in lines):
+                    return
+                time.sleep(0.001)
+        raise AssertionError(self.end().describe(f"expected a marking to begin within {seconds} s"))
+
     def finish(self, seconds):
         status = None
         try:
@@ -250,10 +264,38 @@ class Run:
 
 
 class ServedDevice(Device):
-    """The real device process, with what fault tests do to it."""
+    """A device process of any kind at a socket that stays the same over restarts, with what fault tests do to it."""
 
-    def __init__(self, program, folder):
+    def __init__(self, program, folder, *arguments):
         super().__init__(program, "model", folder)
+        self.arguments = arguments or ("--model",)
+        # Not under the test's own folder: pytest's names are longer than a socket's path may be.
+        self.private = tempfile.mkdtemp(prefix="merapi-")
+        self.socket = Path(self.private) / "device.sock"
+        self.starts = 0
+
+    def __enter__(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.start()
+        return self
+
+    def start(self):
+        self.starts += 1
+        self.log = open(self.folder / f"device-{self.starts}.log", "w")  # noqa: SIM115 (closed in __exit__)
+        command = [self.program, *map(str, self.arguments), "--socket", self.socket]
+        self.process = subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, preexec_fn=die_with_parent
+        )
+        self.wait_ready(10)
+
+    def restart(self):
+        """After its end: another process at the same socket."""
+        self.process.stdout.close()
+        self.log.close()
+        self.start()
+
+    def said(self):
+        return Path(self.log.name).read_text(errors="replace")
 
     def kill(self):
         self.process.kill()

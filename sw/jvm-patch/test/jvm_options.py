@@ -62,6 +62,10 @@ SETS = {
 IMPOSSIBLE = {
     ("ClassUnloading", "never-unloading"): "nothing is ever unloaded",
     ("HiddenClasses", "never-unloading"): "nothing is ever unloaded",
+    ("EvacuationFailure", "full-collections"): "minutes: hardly anything but full collections",
+    ("EvacuationFailure", "region-16m"): "minutes to fill the heap that such regions need",
+    ("EvacuationFailure", "region-32m"): "minutes to fill the heap that such regions need",
+    ("EvacuationFailure", "large-heap"): "minutes to fill it",
     ("ClassUnloading", "interpreter"): "minutes: class writer and reflection interpreted",
 }
 

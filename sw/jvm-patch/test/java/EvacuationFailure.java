@@ -60,11 +60,11 @@ public final class EvacuationFailure {
 
     public static void main(String[] args) throws Exception {
         var stress = new Stress(args);
-        // Live: about 80 % of the heap, at some 72 bytes a node; more with wide references, so the share is measured.
+        // Live: about 70 % of the heap, at some 72 bytes a node; more with wide references, so the share is measured.
         long perNode = bytesPerNode();
         long heap = Runtime.getRuntime().maxMemory();
-        int residents = (int) (heap * 45 / 100 / perNode);
-        int bursts = (int) (heap * 35 / 100 / perNode / BURST);
+        int residents = (int) (heap * 40 / 100 / perNode);
+        int bursts = (int) (heap * 30 / 100 / perNode / BURST);
         var test = new EvacuationFailure(residents, bursts);
         stress.during(() -> {
             for (int i = 0; i < stress.count("cycles", 10); i++) {

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 import java.lang.management.ManagementFactory;
+import java.nio.file.Files;
+import java.nio.file.Path;
 import java.util.SplittableRandom;
 import java.util.concurrent.atomic.AtomicBoolean;
 import java.util.concurrent.atomic.AtomicReference;
@@ -35,13 +37,15 @@ final class Stress {
         return value == null ? otherwise : Long.parseLong(value);
     }
 
+    /** The last one counts. */
     String option(String name, String otherwise) {
+        String value = otherwise;
         for (String arg : args) {
             if (arg.startsWith(name + "=")) {
-                return arg.substring(name.length() + 1);
+                value = arg.substring(name.length() + 1);
             }
         }
-        return otherwise;
+        return value;
     }
 
     int count(String name, int otherwise) {
@@ -97,6 +101,12 @@ final class Stress {
             length, ballastNodes);
     }
 
+    /** With {@code until=FILE}: does the file exist? Whoever watches the program ends its cycles so. */
+    private boolean asked() {
+        String file = option("until", (String) null);
+        return file != null && Files.exists(Path.of(file));
+    }
+
     /** True once a worker threw; the body's loops end then. */
     boolean failed() {
         return failure.get() != null;
@@ -106,7 +116,7 @@ final class Stress {
     void collectDuring(int cycles, Worker... workers) throws Exception {
         int count = count("cycles", cycles);
         during(() -> {
-            for (int i = 0; i < count && !failed(); i++) {
+            for (int i = 0; i < count && !failed() && !asked(); i++) {
                 System.gc();
             }
         }, workers);

@@ -1,0 +1,126 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/test/rogue/rogue.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <thread>
+
+namespace merapi::rogue {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr auto kPoll = std::chrono::microseconds(200);
+constexpr auto kLate = std::chrono::microseconds(5 * MERAPI_PATIENCE_HARDWARE_US);
+
+sim::EngineOptions engine_options() {
+  sim::EngineOptions options;
+  options.name = "rogue";
+  options.pid = static_cast<uint64_t>(getpid());
+  return options;
+}
+
+}  // namespace
+
+Rogue::Rogue(merapi_lease* lease, Plan* plan)
+    : lease_(lease),
+      plan_(plan),
+      memory_{static_cast<uint8_t*>(merapi_lease_base(lease)), merapi_lease_bytes(lease)},
+      target_(
+          memory_, [this] { notify(); }, plan->seed),
+      model_(memory_, this, engine_options(), sim::TracerOptions{}) {}
+
+bool Rogue::step() {
+  if (merapi_lease_gone(lease_)) return false;
+  uint64_t generation = sim::load(target_.control.host->generation);
+  if (struck_generation_ != 0) {
+    if (generation == struck_generation_) return misbehave();
+    struck_generation_ = 0;
+  }
+  if (strikes_at_handshake(generation)) {
+    struck_generation_ = generation;
+    strike();
+    return true;
+  }
+  answered_ = generation;
+  sim::Step next = model_.step();
+  if (next.next == sim::Step::kEnded) return false;
+  if (strikes_in_trace()) {
+    struck_generation_ = generation;
+    After after = plan_->fault->after;
+    strike();
+    if (after == After::kGoOn) struck_generation_ = 0;
+    return after != After::kHangUp;
+  }
+  if (next.next == sim::Step::kSleep) {
+    merapi_lease_sleep(lease_, model_.doorbell_seen(), std::min<uint64_t>(next.sleep_us, 50'000));
+  }
+  return true;
+}
+
+bool Rogue::strikes_at_handshake(uint64_t generation) {
+  return plan_->fault->when == When::kHandshake && plan_->times != 0 && generation != 0 && generation % 2 == 0 &&
+         generation != answered_;
+}
+
+bool Rogue::strikes_in_trace() {
+  sim::EngineStatus status = model_.status();
+  if (status.cycles_begun != cycles_seen_) {
+    cycles_seen_ = status.cycles_begun;
+    cycle_began_ = Clock::now();
+  }
+  if (plan_->fault->when != When::kTracing || plan_->times == 0) return false;
+  if (status.state != MERAPI_DEVICE_STATE_TRACING || status.cycles_begun < plan_->cycle) return false;
+  if (Clock::now() - cycle_began_ < std::chrono::microseconds(plan_->after_us)) return false;
+  target_.cycle = status.cycle;
+  return target_.look();
+}
+
+void Rogue::strike() {
+  if (plan_->times > 0) plan_->times--;
+  std::fprintf(stderr, "strike %.*s cycle %u generation %llu\n", static_cast<int>(plan_->fault->name.size()),
+               plan_->fault->name.data(), target_.cycle, static_cast<unsigned long long>(struck_generation_));
+  std::fflush(stderr);
+  plan_->fault->strike(target_);
+}
+
+bool Rogue::misbehave() {
+  switch (plan_->fault->after) {
+    case After::kHangUp:
+      return false;
+    case After::kObey:
+      acknowledge();
+      break;
+    case After::kLate:
+      if (sim::load(target_.control.request->pause) != sim::load(target_.control.ack->pause)) {
+        std::this_thread::sleep_for(kLate);
+        acknowledge();
+        struck_generation_ = 0;
+        return true;
+      }
+      break;
+    case After::kGoOn:
+    case After::kDeaf:
+      break;
+  }
+  std::this_thread::sleep_for(kPoll);
+  return true;
+}
+
+void Rogue::acknowledge() {
+  sim::Control& control = target_.control;
+  uint32_t abort = sim::load(control.request->abort);
+  uint32_t resume = sim::load(control.request->resume);
+  uint32_t pause = sim::load(control.request->pause);
+  if (abort == sim::load(control.ack->abort) && pause == sim::load(control.ack->pause) &&
+      resume == sim::load(control.ack->resume)) {
+    return;
+  }
+  sim::store(control.ack->abort, abort);
+  sim::store(control.ack->pause, pause);
+  sim::store(control.ack->resume, resume);
+  notify();
+}
+
+}  // namespace merapi::rogue

@@ -1,0 +1,281 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The real device process: absent, late, killed, stopped, restarted; windows that are no windows; JVMs that die."""
+
+import os
+import signal
+import time
+
+import jvm_harness
+import pytest
+from jvm_options import BASE, VERIFY
+
+# A list in random order: no tracer is done with it in less than some tens of milliseconds, time enough to hit one.
+LONG = ["-Xms224m", "-Xmx224m"]
+LONG_PROGRAM = ["WeakReferenceRaces", "ballast=1200000", "count=20000", "cycles=100000"]
+SHORT = ["-Xms128m", "-Xmx128m"]
+SHORT_PROGRAM = ["GraphRewiring", "count=1000", "cycles=5"]
+
+
+@pytest.fixture
+def start(runs, java, classes, tmp_path):
+    """Starts a program on a window; `until` lets a LONG one end."""
+
+    def begin(window, *program, flags=SHORT, folder=None):
+        flag = jvm_harness.flag_of_window(window)
+        return runs(java, [flag, *VERIFY, *BASE, *flags, "-cp", classes, *program], folder or tmp_path)
+
+    return begin
+
+
+@pytest.fixture
+def own_device(device_program, tmp_path):
+    with jvm_harness.ServedDevice(device_program, tmp_path / "device", "--model") as served:
+        yield served
+
+
+def on_the_cpu(result, cycles=1):
+    """Nothing was offloaded and nothing was missing."""
+    jvm_harness.check_ok(result)
+    assert not result.log.traces, result.describe("expected no trace without a device")
+    remarks = [kind for kind, _ in result.log.events if kind == "remark"]
+    assert len(remarks) >= cycles, result.describe(f"expected {cycles} cycles marked on the CPU, found {len(remarks)}")
+    assert not result.log.problems, result.describe("the log complains")
+
+
+def said(result, *words):
+    """The log tells why, in one line that holds all the words."""
+    lines = result.log.text("gc,merapi").splitlines()
+    found = any(all(word in line for word in words) for line in lines)
+    assert found, result.describe(f"expected a line under gc,merapi with {words}")
+
+
+# ------------------------------------------------------------------ no device
+
+
+def test_socket_absent(start, tmp_path):
+    result = start(f"device:{tmp_path}/absent.sock", *SHORT_PROGRAM).finish(60)
+    on_the_cpu(result, 5)
+    said(result, "no device")
+
+
+@pytest.mark.parametrize(
+    ("name", "word"),
+    [
+        ("device:", "window"),
+        ("file:/nonexistent/folder/window", "/nonexistent/folder/window"),
+        ("floppy:a", "floppy:a"),
+        ("dax:/dev/null", "/dev/null"),
+    ],
+)
+def test_no_window(name, word, start):
+    result = start(name, *SHORT_PROGRAM).finish(60)
+    on_the_cpu(result, 5)
+    said(result, "Marking stays on the CPU", word)
+
+
+def test_device_comes_late(start, device_program, tmp_path):
+    """A JVM that began without a device uses it from the cycle after its arrival."""
+    finished = tmp_path / "finished"
+    late = jvm_harness.ServedDevice(device_program, tmp_path / "device")
+    run = start(f"device:{late.socket}", *SHORT_PROGRAM, "cycles=100000", f"until={finished}")
+    run.wait_for(lambda log: len(log.fallbacks) >= 2, 30, "two cycles without a device")
+    with late:
+        run.wait_for(lambda log: len(log.offloaded()) >= 2, 30, "two traces after the device's arrival")
+        finished.touch()
+        result = run.finish(60)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_verified(result)
+    assert not any(f["abandoned"] for f in result.log.fallbacks), result.describe("a cycle was abandoned")
+
+
+# -------------------------------------------------------------- device's death
+
+
+def test_killed_and_restarted(start, own_device, tmp_path):
+    """Killed in the middle of traces, twice; each time the cycle is given up, marked on the CPU, and the next process
+    at the same socket is used."""
+    finished = tmp_path / "finished"
+    run = start(f"device:{own_device.socket}", *LONG_PROGRAM, f"until={finished}", flags=LONG)
+    abandoned = 0
+    for _ in range(2):
+        traces = len(run.log().traces)
+        run.wait_for(lambda log, n=traces: len(log.traces) > n, 60, "a trace")
+        for _ in range(20):
+            run.wait_marking(30)
+            time.sleep(0.004)
+            own_device.kill()
+            fallbacks = len(run.log().fallbacks)
+            log = run.wait_for(lambda log, n=fallbacks: len(log.fallbacks) > n, 30, "a fallback")
+            own_device.restart()
+            now = sum(f["abandoned"] for f in log.fallbacks)
+            if now > abandoned:
+                break
+            # The trace was quicker than the kill.
+        assert now > abandoned, run.end().describe("no kill hit a trace in 20 attempts")
+        abandoned = now
+    traces = len(run.log().traces)
+    run.wait_for(lambda log: len(log.traces) >= traces + 2, 60, "two traces by the last process")
+    finished.touch()
+    result = run.finish(90)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_verified(result)
+    jvm_harness.check_abandoned(result, 2)
+    reasons = {f["reason"] for f in result.log.fallbacks}
+    expected = {"device lost", "device silent", "pause not acknowledged", "abort not acknowledged", "no device"}
+    assert reasons <= expected, result.describe(f"expected reasons among {sorted(expected)}, found {sorted(reasons)}")
+
+
+def test_stopped_and_woken(start, own_device, tmp_path):
+    """Stopped in the middle of a trace and woken seconds later, when the CPU has marked and remarked: what the device
+    does then reaches no mark of the CPU's, and it is used again."""
+    finished = tmp_path / "finished"
+    run = start(f"device:{own_device.socket}", *LONG_PROGRAM, f"until={finished}", flags=LONG)
+    run.wait_for(lambda log: len(log.traces) >= 1, 60, "a trace")
+    for _ in range(20):
+        before = run.log()
+        run.wait_marking(30)
+        time.sleep(0.004)
+        own_device.stop()
+        log = run.wait_for(lambda log, n=len(before.fallbacks): len(log.fallbacks) > n, 30, "a fallback")
+        if log.fallbacks[-1]["abandoned"]:
+            break
+        own_device.wake()
+        run.wait_for(lambda log, n=len(log.traces): len(log.traces) > n, 30, "a trace after an idle device woke")
+    assert log.fallbacks[-1]["abandoned"], run.end().describe("no stop hit a trace in 20 attempts")
+    remarks = len(log.gc_ids("remark"))
+    run.wait_for(lambda log: len(log.gc_ids("remark")) >= remarks + 3, 60, "three cycles on the CPU")
+    # Woken while the CPU marks, and again while it is between cycles.
+    run.wait_marking(30)
+    time.sleep(0.01)
+    own_device.wake()
+    traces = len(run.log().traces)
+    run.wait_for(lambda log: len(log.traces) >= traces + 2, 60, "two traces after the device woke")
+    finished.touch()
+    result = run.finish(90)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_verified(result)
+    jvm_harness.check_abandoned(result)
+    assert own_device.alive(), result.describe(f"the device ended; see {own_device.log.name}")
+
+
+# ------------------------------------------------------------ windows in files
+
+MIB = 1 << 20
+# Heap of 128 MiB, two bitmaps of a sixty-fourth each, tables, alignment.
+ROOMY = 192 * MIB
+
+
+@pytest.fixture
+def window_file(tmp_path):
+    # On tmpfs where there is one: a heap on a disk's pages is slow and wears it.
+    folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
+    path = jvm_harness.Path(folder) / f"merapi-test-{os.getpid()}.window"
+    yield path
+    path.unlink(missing_ok=True)
+
+
+def serve_file(processes, program, path, folder):
+    with open(folder / "file-device.log", "w") as log:
+        return processes([program, "--model", "--window", path], stdout=log, stderr=log)
+
+
+def fill(path, bytes_, head=b""):
+    with open(path, "wb") as file:
+        file.truncate(bytes_)
+        file.write(head)
+
+
+@pytest.mark.parametrize(
+    "head",
+    [b"", b"\x7fELF" * 1024, b"MERAPI1\0" + (99).to_bytes(2, "little") * 2044],
+    ids=["zeros", "foreign-magic", "other-version"],
+)
+def test_file_with_any_contents_is_formatted(head, start, device_program, processes, window_file, tmp_path):
+    """A window is laid out anew by the JVM that takes it, whatever was there."""
+    fill(window_file, ROOMY, head)
+    serve_file(processes, device_program, window_file, tmp_path)
+    result = start(f"file:{window_file}", *SHORT_PROGRAM, "cycles=8").finish(60)
+    jvm_harness.check_ok(result)
+    # The device finds the new generation by looking now and then: the first cycle may be too early for it.
+    assert len(result.log.offloaded()) >= 3, result.describe("expected the device to trace in the file's window")
+    jvm_harness.check_verified(result)
+
+
+@pytest.mark.parametrize("bytes_", [0, 4096, 100 * MIB], ids=["empty", "one-page", "truncated"])
+def test_file_too_small(bytes_, start, window_file):
+    fill(window_file, bytes_)
+    result = start(f"file:{window_file}", *SHORT_PROGRAM).finish(60)
+    on_the_cpu(result, 5)
+    said(result, "Marking stays on the CPU", str(window_file))
+
+
+def test_file_without_device(start, window_file):
+    fill(window_file, ROOMY)
+    result = start(f"file:{window_file}", *SHORT_PROGRAM).finish(60)
+    on_the_cpu(result, 5)
+    said(result, "no device")
+
+
+def test_file_taken_by_another_jvm(start, window_file, tmp_path):
+    fill(window_file, ROOMY)
+    finished = tmp_path / "finished"
+    first = start(
+        f"file:{window_file}", *SHORT_PROGRAM, "cycles=100000", f"until={finished}", folder=tmp_path / "first"
+    )
+    first.wait_for(lambda log: log.gc_ids("remark"), 30, "a cycle of the first JVM")
+    second = start(f"file:{window_file}", *SHORT_PROGRAM, folder=tmp_path / "second").finish(60)
+    on_the_cpu(second, 5)
+    said(second, "Marking stays on the CPU", str(window_file))
+    finished.touch()
+    on_the_cpu(first.finish(60))
+
+
+# ------------------------------------------------------------- many JVMs, and dead ones
+
+
+def descriptors(device):
+    return len(os.listdir(f"/proc/{device.process.pid}/fd"))
+
+
+def test_many_jvms_and_some_killed(start, own_device, tmp_path):
+    """One device process serves several JVMs at once; what those leave that are killed in mid-cycle is taken back."""
+    before = descriptors(own_device)
+    finished = tmp_path / "finished"
+    window = f"device:{own_device.socket}"
+    program = ["GraphRewiring", "count=400", "cycles=100000", f"until={finished}"]
+    jvms = [start(window, *program, flags=["-Xms48m", "-Xmx48m"], folder=tmp_path / f"jvm{i}") for i in range(4)]
+    for run in jvms:
+        run.wait_for(lambda log: len(log.offloaded()) >= 2, 60, "two traces")
+    for run in jvms[:2]:
+        run.wait_marking(30)
+        os.kill(run.pid, signal.SIGKILL)
+        run.process.wait()
+    survivors = jvms[2:]
+    for run in survivors:
+        traces = len(run.log().traces)
+        run.wait_for(lambda log, n=traces: len(log.traces) >= n + 2, 60, "two more traces")
+    finished.touch()
+    for run in survivors:
+        result = run.finish(60)
+        jvm_harness.check_ok(result)
+        jvm_harness.check_offloaded(result, 4)
+    deadline = time.monotonic() + 10
+    while descriptors(own_device) > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert descriptors(own_device) <= before, f"the device still holds windows; see {own_device.log.name}"
+    assert own_device.alive(), f"the device ended; see {own_device.log.name}"
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["--strict"], ["--stack-entries", "64"], ["--stack-entries", "64", "--no-spill", "--strict"]],
+    ids=["strict", "spilling", "dropping"],
+)
+@pytest.mark.parametrize("program", ["ReferenceBlocks", "ListsAndArrays"])
+def test_small_device(program, arguments, start, device_program, tmp_path):
+    """A device that holds little spills, drops and finds again; a strict one checks its invariants."""
+    flags = jvm_harness.programs()[program].flags
+    with jvm_harness.ServedDevice(device_program, tmp_path / "device", "--model", *arguments) as device:
+        result = start(f"device:{device.socket}", program, "cycles=3", flags=flags).finish(120)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_offloaded(result, 3)

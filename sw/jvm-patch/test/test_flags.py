@@ -1,0 +1,55 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The flags: inert without a window and with other collectors; the event that each trace leaves in a recording."""
+
+import json
+import subprocess
+
+import jvm_harness
+import pytest
+from jvm_options import BASE, VERIFY
+
+PROGRAM = ["GraphRewiring", "count=500", "cycles=4"]
+
+
+def test_without_a_window_nothing_is_offloaded(java, classes, runs, tmp_path):
+    result = runs(java, [*BASE, "-Xmx96m", "-cp", classes, *PROGRAM], tmp_path).finish(60)
+    jvm_harness.check_ok(result)
+    assert not result.log.text("gc,merapi"), result.describe("expected nothing under gc,merapi")
+
+
+def test_verification_without_a_window(java, classes, runs, tmp_path):
+    """MerapiVerify judges marking on the CPU too, which shows that it finds stock marking right."""
+    result = runs(java, [*BASE, *VERIFY, "-Xmx96m", "-cp", classes, *PROGRAM], tmp_path).finish(60)
+    jvm_harness.check_ok(result)
+    assert len(result.log.verifies) >= 4, result.describe("expected every remark to be verified")
+    jvm_harness.check_verified(result)
+
+
+@pytest.mark.parametrize("collector", ["UseSerialGC", "UseParallelGC", "UseZGC", "UseShenandoahGC", "UseEpsilonGC"])
+def test_other_collectors_ignore_the_window(collector, java, device, classes, runs, tmp_path):
+    flags = ["-XX:+UnlockExperimentalVMOptions", f"-XX:+{collector}", "-Xmx512m"]
+    window = jvm_harness.flag_of_window(f"device:{device.socket}")
+    result = runs(java, [window, *VERIFY, *flags, "-cp", classes, *PROGRAM], tmp_path).finish(60)
+    if "not supported" in result.output or "Unrecognized VM option" in result.output:
+        pytest.skip(f"this JDK has no {collector}")
+    jvm_harness.check_ok(result)
+    assert not result.log.traces, result.describe("expected no trace with another collector")
+
+
+def test_every_trace_leaves_an_event(java, device, classes, runs, tmp_path):
+    recording = tmp_path / "recording.jfr"
+    window = jvm_harness.flag_of_window(f"device:{device.socket}")
+    flags = [*BASE, "-Xmx96m", f"-XX:StartFlightRecording:filename={recording}"]
+    result = runs(java, [window, *flags, "-cp", classes, *PROGRAM], tmp_path).finish(90)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_offloaded(result, 4, verified=False)
+    command = [java.parent / "jfr", "print", "--json", "--events", "MerapiTrace", recording]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    events = {e["values"]["gcId"]: e["values"] for e in json.loads(printed)["recording"]["events"]}
+    for trace in result.log.offloaded():
+        event = events.get(trace["gc_id"])
+        assert event, result.describe(f"no jdk.MerapiTrace event for {trace}")
+        for name, field in (("objects", "objects"), ("references", "references"), ("liveBytes", "live_bytes")):
+            assert event[name] == trace[field], f"event says {name} {event[name]}, log says {trace[field]}"
+        assert event["device"] == "model"
+        assert event["fallbackReason"] in (None, ""), event

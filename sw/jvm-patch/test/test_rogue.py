@@ -1,0 +1,151 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device that misbehaves once, in each way there is: the program's result is right, the log says what happened, the
+cycle is marked on the CPU, and the device is used again when it answers properly."""
+
+import re
+import subprocess
+import time
+
+import jvm_harness
+import pytest
+from jvm_options import BASE, VERIFY
+
+PROGRAM = "GraphRewiring"
+ARGUMENTS = ["-Xms128m", "-Xmx128m", "count=1500", "cycles=6"]
+
+NO_DEVICE = "no device"
+SILENT = "device silent|pause not acknowledged|abort not acknowledged"
+BAD = "bad completion"
+
+# Mode: the reasons that may be given.
+AT_HANDSHAKE = {
+    "silent": NO_DEVICE,
+    "wrong-version": NO_DEVICE,
+    "foreign-magic": NO_DEVICE,
+    "non-coherent": NO_DEVICE,
+    "small-window": NO_DEVICE,
+    "dirty-rings": NO_DEVICE,
+}
+IN_TRACE = {
+    "hang-up": "device lost",
+    "deaf": SILENT,
+    "stuck": "device stuck|device silent",
+    "late-pause": SILENT,
+    "garbage-bytes": BAD,
+    "garbage-type": BAD,
+    "too-many-words": BAD,
+    "duplicate": BAD,
+    "swapped": BAD,
+    "torn": BAD,
+    "index-back": BAD,
+    "index-far": BAD,
+    "defer-unmarked": BAD,
+    "defer-outside": BAD,
+    "defer-misaligned": BAD,
+    "shape-unknown": BAD,
+    "flood": "device fault",
+    "fault-completion": "device fault",
+    "fault-record": "device fault",
+    "idle-early": "verification",
+    "live-too-large": "bad live words",
+}
+# The host must see through these without giving the cycle up.
+HARMLESS = ["idle-unconsumed", "idle-unread", "idle-other-cycle"]
+# Their tests are elsewhere in this file.
+OTHERS = ["die", "stop"]
+
+
+def start(runs, java, device, classes, folder, *more):
+    flags = [flag for flag in ARGUMENTS if flag.startswith("-")]
+    arguments = [argument for argument in ARGUMENTS if not argument.startswith("-")]
+    window = jvm_harness.flag_of_window(f"device:{device.socket}")
+    return runs(java, [window, *VERIFY, *BASE, *flags, "-cp", classes, PROGRAM, *arguments, *more], folder)
+
+
+def rogue(program, folder, mode, *more):
+    return jvm_harness.ServedDevice(program, folder / "device", "--mode", mode, *more)
+
+
+def check_told(result, device, mode, reasons, abandoned):
+    assert f"strike {mode} " in device.said(), result.describe(f"the device never got to '{mode}'")
+    jvm_harness.check_ok(result)
+    found = [f["reason"] for f in result.log.fallbacks if f["reason"] != "exit"]
+    assert found, result.describe(f"expected a fallback ({reasons}), found none")
+    assert re.fullmatch(reasons, found[0]), result.describe(f"expected the reason '{reasons}', found '{found[0]}'")
+    if abandoned:
+        jvm_harness.check_abandoned(result)
+
+
+def check_used_again(result):
+    events = [kind for kind, _ in result.log.events]
+    later = events[events.index("fallback") :]
+    assert "trace" in later, result.describe("the device was not used again after its fault")
+
+
+def test_every_mode_has_its_test(rogue_program):
+    listed = subprocess.run([rogue_program, "--list"], capture_output=True, text=True, check=True).stdout
+    assert {line.split()[0] for line in listed.splitlines()} == {*AT_HANDSHAKE, *IN_TRACE, *HARMLESS, *OTHERS}
+
+
+@pytest.mark.parametrize("mode", AT_HANDSHAKE)
+def test_handshake(mode, java, rogue_program, classes, runs, tmp_path):
+    with rogue(rogue_program, tmp_path, mode) as device:
+        result = start(runs, java, device, classes, tmp_path).finish(60)
+        check_told(result, device, mode, AT_HANDSHAKE[mode], abandoned=False)
+        # Nothing was handed over: the marks of the start pause are intact and no cycle was given up.
+        assert not any(f["abandoned"] for f in result.log.fallbacks), result.describe("a cycle was abandoned")
+        check_used_again(result)
+    assert not result.log.problems, result.describe("the log complains")
+
+
+@pytest.mark.parametrize("mode", IN_TRACE)
+def test_trace(mode, java, rogue_program, classes, runs, tmp_path):
+    with rogue(rogue_program, tmp_path, mode) as device:
+        result = start(runs, java, device, classes, tmp_path).finish(60)
+        check_told(result, device, mode, IN_TRACE[mode], abandoned=True)
+        check_used_again(result)
+
+
+@pytest.mark.parametrize("mode", HARMLESS)
+def test_host_sees_through(mode, java, rogue_program, classes, runs, tmp_path):
+    with rogue(rogue_program, tmp_path, mode, "--times", "3") as device:
+        result = start(runs, java, device, classes, tmp_path).finish(60)
+        assert f"strike {mode} " in device.said(), result.describe(f"the device never got to '{mode}'")
+    jvm_harness.check_ok(result)
+    jvm_harness.check_offloaded(result, 4)
+
+
+@pytest.mark.parametrize("mode", ["garbage-bytes", "deaf", "silent"])
+def test_for_ever(mode, java, rogue_program, classes, runs, tmp_path):
+    """Every cycle fails, or the one after a failed one; none is lost for it."""
+    with rogue(rogue_program, tmp_path, mode, "--times", "-1") as device:
+        result = start(runs, java, device, classes, tmp_path).finish(60)
+        check_told(result, device, mode, {**AT_HANDSHAKE, **IN_TRACE}[mode], abandoned=mode != "silent")
+    assert not result.log.offloaded(), result.describe("a cycle was reported as traced")
+    remarks = [kind for kind, _ in result.log.events if kind == "remark"]
+    assert len(remarks) >= 6, result.describe(f"expected 6 cycles marked on the CPU, found {len(remarks)}")
+
+
+def test_die(java, rogue_program, classes, runs, tmp_path):
+    with rogue(rogue_program, tmp_path, "die") as device:
+        result = start(runs, java, device, classes, tmp_path).finish(60)
+        check_told(result, device, "die", f"device lost|{SILENT}", abandoned=True)
+        assert device.process.wait(5) < 0
+
+
+def test_stop_and_wake(java, rogue_program, classes, runs, tmp_path):
+    """Stopped in the middle of its trace and woken seconds later: its old trace ends there."""
+    finished = tmp_path / "finished"
+    with rogue(rogue_program, tmp_path, "stop") as device:
+        run = start(runs, java, device, classes, tmp_path, "cycles=100000", f"until={finished}")
+        run.wait_for(lambda log: any(f["abandoned"] for f in log.fallbacks), 30, "an abandoned cycle")
+        # Cycles on the CPU, verified, while the device is asleep with half a trace in its hands.
+        run.wait_for(lambda log: len(log.gc_ids("remark")) >= 3, 60, "three cycles marked on the CPU")
+        time.sleep(2)
+        before = len(run.log().traces)
+        device.wake()
+        run.wait_for(lambda log: len(log.traces) >= before + 3, 60, "three traces after the device woke")
+        finished.touch()
+        result = run.finish(60)
+        check_told(result, device, "stop", f"device lost|{SILENT}", abandoned=True)
+    jvm_harness.check_verified(result)

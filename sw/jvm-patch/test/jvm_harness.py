@@ -230,6 +230,14 @@ class Run:
                 raise AssertionError(result.describe(f"expected {what} within {seconds} s"))
             time.sleep(0.02)
 
+    def count(self, kind):
+        """How many "traces", "fallbacks" or "verifies" the log has so far."""
+        return len(getattr(self.log(), kind))
+
+    def wait_count(self, kind, count, seconds):
+        """Wait until there are so many of them."""
+        return self.wait_for(lambda log: len(getattr(log, kind)) >= count, seconds, f"{count} {kind}")
+
     def wait_marking(self, seconds):
         """Return as soon as the next concurrent marking begins."""
         deadline = time.monotonic() + seconds

@@ -78,9 +78,9 @@ def test_device_comes_late(start, device_program, tmp_path):
     finished = tmp_path / "finished"
     late = jvm_harness.ServedDevice(device_program, tmp_path / "device")
     run = start(f"device:{late.socket}", *SHORT_PROGRAM, "cycles=100000", f"until={finished}")
-    run.wait_for(lambda log: len(log.fallbacks) >= 2, 30, "two cycles without a device")
+    run.wait_count("fallbacks", 2, 30)
     with late:
-        run.wait_for(lambda log: len(log.offloaded()) >= 2, 30, "two traces after the device's arrival")
+        run.wait_count("traces", 2, 30)
         finished.touch()
         result = run.finish(60)
     jvm_harness.check_ok(result)
@@ -98,14 +98,13 @@ def test_killed_and_restarted(start, own_device, tmp_path):
     run = start(f"device:{own_device.socket}", *LONG_PROGRAM, f"until={finished}", flags=LONG)
     abandoned = 0
     for _ in range(2):
-        traces = len(run.log().traces)
-        run.wait_for(lambda log, n=traces: len(log.traces) > n, 60, "a trace")
+        run.wait_count("traces", run.count("traces") + 1, 60)
         for _ in range(20):
+            fallbacks = run.count("fallbacks")
             run.wait_marking(30)
             time.sleep(0.004)
             own_device.kill()
-            fallbacks = len(run.log().fallbacks)
-            log = run.wait_for(lambda log, n=fallbacks: len(log.fallbacks) > n, 30, "a fallback")
+            log = run.wait_count("fallbacks", fallbacks + 1, 30)
             own_device.restart()
             now = sum(f["abandoned"] for f in log.fallbacks)
             if now > abandoned:
@@ -113,8 +112,7 @@ def test_killed_and_restarted(start, own_device, tmp_path):
             # The trace was quicker than the kill.
         assert now > abandoned, run.end().describe("no kill hit a trace in 20 attempts")
         abandoned = now
-    traces = len(run.log().traces)
-    run.wait_for(lambda log: len(log.traces) >= traces + 2, 60, "two traces by the last process")
+    run.wait_count("traces", run.count("traces") + 2, 60)
     finished.touch()
     result = run.finish(90)
     jvm_harness.check_ok(result)
@@ -130,17 +128,17 @@ def test_stopped_and_woken(start, own_device, tmp_path):
     does then reaches no mark of the CPU's, and it is used again."""
     finished = tmp_path / "finished"
     run = start(f"device:{own_device.socket}", *LONG_PROGRAM, f"until={finished}", flags=LONG)
-    run.wait_for(lambda log: len(log.traces) >= 1, 60, "a trace")
+    run.wait_count("traces", 1, 60)
     for _ in range(20):
-        before = run.log()
+        fallbacks = run.count("fallbacks")
         run.wait_marking(30)
         time.sleep(0.004)
         own_device.stop()
-        log = run.wait_for(lambda log, n=len(before.fallbacks): len(log.fallbacks) > n, 30, "a fallback")
+        log = run.wait_count("fallbacks", fallbacks + 1, 30)
         if log.fallbacks[-1]["abandoned"]:
             break
         own_device.wake()
-        run.wait_for(lambda log, n=len(log.traces): len(log.traces) > n, 30, "a trace after an idle device woke")
+        run.wait_count("traces", run.count("traces") + 1, 30)
     assert log.fallbacks[-1]["abandoned"], run.end().describe("no stop hit a trace in 20 attempts")
     remarks = len(log.gc_ids("remark"))
     run.wait_for(lambda log: len(log.gc_ids("remark")) >= remarks + 3, 60, "three cycles on the CPU")
@@ -148,8 +146,7 @@ def test_stopped_and_woken(start, own_device, tmp_path):
     run.wait_marking(30)
     time.sleep(0.01)
     own_device.wake()
-    traces = len(run.log().traces)
-    run.wait_for(lambda log: len(log.traces) >= traces + 2, 60, "two traces after the device woke")
+    run.wait_count("traces", run.count("traces") + 2, 60)
     finished.touch()
     result = run.finish(90)
     jvm_harness.check_ok(result)
@@ -245,15 +242,14 @@ def test_many_jvms_and_some_killed(start, own_device, tmp_path):
     program = ["GraphRewiring", "count=400", "cycles=100000", f"until={finished}"]
     jvms = [start(window, *program, flags=["-Xms48m", "-Xmx48m"], folder=tmp_path / f"jvm{i}") for i in range(4)]
     for run in jvms:
-        run.wait_for(lambda log: len(log.offloaded()) >= 2, 60, "two traces")
+        run.wait_count("traces", 2, 60)
     for run in jvms[:2]:
         run.wait_marking(30)
         os.kill(run.pid, signal.SIGKILL)
         run.process.wait()
     survivors = jvms[2:]
     for run in survivors:
-        traces = len(run.log().traces)
-        run.wait_for(lambda log, n=traces: len(log.traces) >= n + 2, 60, "two more traces")
+        run.wait_count("traces", run.count("traces") + 2, 60)
     finished.touch()
     for run in survivors:
         result = run.finish(60)

@@ -51,7 +51,7 @@ def least_traces(program, options):
     return program.traces if options.heap_factor == 1 and not options.heap_least else 1
 
 
-@pytest.mark.parametrize(("name", "options"), matrix())
+@pytest.mark.parametrize(("name", "options"), list(matrix()))
 def test_offloaded(name, options, java, device, classes, runs, tmp_path):
     program = PROGRAMS[name]
     arguments = [jvm_harness.flag_of_window(f"device:{device.socket}"), *VERIFY, *flags_for(program, options)]

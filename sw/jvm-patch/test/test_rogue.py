@@ -142,9 +142,9 @@ def test_stop_and_wake(java, rogue_program, classes, runs, tmp_path):
         # Cycles on the CPU, verified, while the device is asleep with half a trace in its hands.
         run.wait_for(lambda log: len(log.gc_ids("remark")) >= 3, 60, "three cycles marked on the CPU")
         time.sleep(2)
-        before = len(run.log().traces)
+        before = run.count("traces")
         device.wake()
-        run.wait_for(lambda log: len(log.traces) >= before + 3, 60, "three traces after the device woke")
+        run.wait_count("traces", before + 3, 60)
         finished.touch()
         result = run.finish(60)
         check_told(result, device, "stop", f"device lost|{SILENT}", abandoned=True)

@@ -61,7 +61,6 @@ def test_socket_absent(start, tmp_path):
 @pytest.mark.parametrize(
     ("name", "word"),
     [
-        ("device:", "window"),
         ("file:/nonexistent/folder/window", "/nonexistent/folder/window"),
         ("floppy:a", "floppy:a"),
         ("dax:/dev/null", "/dev/null"),

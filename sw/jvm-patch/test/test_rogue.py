@@ -87,6 +87,12 @@ def test_every_mode_has_its_test(rogue_program):
     assert {line.split()[0] for line in listed.splitlines()} == {*AT_HANDSHAKE, *IN_TRACE, *HARMLESS, *OTHERS}
 
 
+def test_unknown_mode_is_refused(rogue_program, tmp_path):
+    done = subprocess.run([rogue_program, "--socket", tmp_path / "s", "--mode", "x"], capture_output=True, text=True)
+    assert done.returncode == 2
+    assert "expected a mode of" in done.stderr
+
+
 @pytest.mark.parametrize("mode", AT_HANDSHAKE)
 def test_handshake(mode, java, rogue_program, classes, runs, tmp_path):
     with rogue(rogue_program, tmp_path, mode) as device:

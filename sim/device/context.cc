@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/device/context.h"
+
+#include <spdlog/spdlog.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "sim/device/engines.h"
+
+namespace merapi::sim {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLookForHost = std::chrono::milliseconds(20);
+constexpr uint64_t kLongestSleepUs = 100'000;
+
+void relax() {
+#if defined(__x86_64__)
+  __builtin_ia32_pause();
+#elif defined(__aarch64__)
+  __asm__ volatile("yield");
+#endif
+}
+
+}  // namespace
+
+const char* end_name(Context::End end) {
+  switch (end) {
+    case Context::End::kRunning:
+      return "running";
+    case Context::End::kHostGone:
+      return "host gone";
+    case Context::End::kFault:
+      return "fault";
+    case Context::End::kStopped:
+      return "stopped";
+  }
+  return "unknown";
+}
+
+Context::Context(const DeviceOptions& options, merapi_lease* lease, std::string name, int wake_fd)
+    : options_(options),
+      lease_(lease),
+      name_(std::move(name)),
+      wake_fd_(wake_fd),
+      on_demand_(merapi_lease_fd(lease) >= 0),
+      memory_{static_cast<uint8_t*>(merapi_lease_base(lease)), merapi_lease_bytes(lease)},
+      guard_(std::in_place, memory_.base, memory_.bytes),
+      thread_([this] { run(); }) {}
+
+Context::~Context() {
+  stop();
+  thread_.join();
+}
+
+EngineStatus Context::status() const {
+  std::lock_guard<std::mutex> hold(status_lock_);
+  return status_;
+}
+
+void Context::note(const EngineStatus& status) {
+  std::lock_guard<std::mutex> hold(status_lock_);
+  status_ = status;
+}
+
+void Context::run() {
+  spdlog::info("{}: window of {} MiB", name_, memory_.bytes >> 20);
+  End end;
+  {
+    std::unique_ptr<Engine> engine = make_engine(options_, memory_, this);
+    end = serve(engine.get());
+    note(engine->status());
+  }
+  EngineStatus s = status();
+  spdlog::info("{}: ended ({}); {} cycles, {} objects marked, {} faults", name_, end_name(end), s.cycles_begun,
+               s.objects_marked, s.faults);
+  guard_.reset();
+  merapi_lease_end(lease_);
+  lease_ = nullptr;
+  end_.store(end, std::memory_order_release);
+  uint64_t one = 1;
+  if (write(wake_fd_, &one, sizeof one) != sizeof one) spdlog::debug("{}: nobody to tell", name_);
+}
+
+Context::End Context::serve(Engine* engine) {
+  const auto spin = std::chrono::microseconds(options_.spin_us);
+  auto idle_since = Clock::now();
+  auto looked = idle_since;
+  bool idle = false;
+  EngineStatus last;
+  while (!stop_.load(std::memory_order_relaxed)) {
+    Step step = engine->step();
+    EngineStatus status = engine->status();
+    if (status.faults != last.faults) {
+      spdlog::warn("{}: fault {} in cycle {}; waiting for an abort or a new handshake", name_,
+                   merapi_fault_name(status.last_fault), last.cycle);
+    }
+    if (status.generation != last.generation) spdlog::debug("{}: generation {}", name_, status.generation);
+    if (status.cycle != last.cycle) spdlog::debug("{}: cycle {}", name_, status.cycle);
+    last = status;
+    if (step.next == Step::kEnded) {
+      spdlog::error("{}: its memory is gone (file truncated, no space left, or a memory error)", name_);
+      return End::kFault;
+    }
+    auto now = Clock::now();
+    bool look = now - looked >= kLookForHost;
+    if (step.next == Step::kAgain) {
+      idle = false;
+    } else {
+      if (!idle) idle_since = now;
+      idle = true;
+      if (now - idle_since < spin) {
+        for (int i = 0; i < 8; i++) relax();
+        continue;
+      }
+      look = true;
+    }
+    if (look) {
+      looked = now;
+      note(status);
+      if (merapi_lease_gone(lease_)) return End::kHostGone;
+    }
+    if (!idle) continue;
+    merapi_lease_sleep(lease_, engine->doorbell_seen(), std::min(step.sleep_us, kLongestSleepUs));
+    idle = false;
+  }
+  return End::kStopped;
+}
+
+}  // namespace merapi::sim

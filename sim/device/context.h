@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// One window: its lease, its engine and the thread that runs it. Ends when the host is gone, when its memory is gone,
+// or when asked to; then the window is given back. Contexts share nothing.
+#ifndef MERAPI_SIM_DEVICE_CONTEXT_H_
+#define MERAPI_SIM_DEVICE_CONTEXT_H_
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "merapi/merapi.h"
+#include "sim/device/memory_guard.h"
+#include "sim/device/options.h"
+#include "sim/engine/engine.h"
+
+namespace merapi::sim {
+
+class Context : private EngineHost {
+ public:
+  enum class End { kRunning, kHostGone, kFault, kStopped };
+
+  // Owns the lease. `wake_fd` (an eventfd) is written when the context has ended by itself.
+  Context(const DeviceOptions& options, merapi_lease* lease, std::string name, int wake_fd);
+  // Asks the thread to stop and waits for it (at most its longest sleep, 100 ms).
+  ~Context() override;
+
+  void stop() { stop_.store(true, std::memory_order_relaxed); }
+  bool ended() const { return end_.load(std::memory_order_acquire) != End::kRunning; }
+  End end() const { return end_.load(std::memory_order_acquire); }
+  const std::string& name() const { return name_; }
+  uint64_t bytes() const { return memory_.bytes; }
+  bool on_demand() const { return on_demand_; }
+  EngineStatus status() const;
+
+ private:
+  void notify() override { merapi_lease_notify(lease_); }
+  uint32_t take_memory_fault(uint64_t* offset) override { return guard_->take(offset); }
+  void run();
+  End serve(Engine* engine);
+  void note(const EngineStatus& status);
+
+  const DeviceOptions& options_;
+  merapi_lease* lease_;
+  const std::string name_;
+  const int wake_fd_;
+  const bool on_demand_;  // the host's connection is the window's life
+  WindowMemory memory_;
+  std::optional<MemoryGuard> guard_;  // ends before the mapping does
+  std::atomic<bool> stop_{false};
+  std::atomic<End> end_{End::kRunning};
+  mutable std::mutex status_lock_;
+  EngineStatus status_;
+  std::thread thread_;
+};
+
+const char* end_name(Context::End end);
+
+}  // namespace merapi::sim
+
+#endif  // MERAPI_SIM_DEVICE_CONTEXT_H_

@@ -1,0 +1,25 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// merapi-device: stands in for a tracer board. See merapi-device.1.
+#include <spdlog/sinks/stdout_color_sinks.h>
+#include <spdlog/spdlog.h>
+
+#include <exception>
+
+#include "sim/device/options.h"
+#include "sim/device/server.h"
+
+int main(int argc, char** argv) {
+  merapi::sim::DeviceOptions options;
+  int code = 0;
+  if (!merapi::sim::parse_options(argc, argv, &options, &code)) return code;
+  spdlog::set_default_logger(spdlog::stderr_color_mt("merapi-device"));
+  spdlog::set_level(spdlog::level::from_str(options.log_level));
+  spdlog::flush_on(spdlog::level::info);
+  try {
+    return merapi::sim::Server(options).run();
+  } catch (const std::exception& e) {
+    spdlog::error("{}", e.what());
+    return merapi::sim::kExitServe;
+  }
+}

@@ -1,0 +1,91 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/device/memory_guard.h"
+
+#include <signal.h>
+#include <sys/mman.h>
+
+#include <mutex>
+#include <stdexcept>
+
+#include "merapi/contract.h"
+
+namespace merapi::sim {
+namespace {
+
+constexpr int kSlots = 4096;
+constexpr uint64_t kPage = 4096;
+
+// Read by the signal handler: lock-free atomics only. `bytes` 0 means free; it is written last and cleared first.
+struct Slot {
+  std::atomic<uint64_t> bytes{0};
+  std::atomic<uint8_t*> base{nullptr};
+  std::atomic<uint64_t> offset{0};
+  std::atomic<uint32_t> code{MERAPI_FAULT_NONE};
+};
+Slot slots[kSlots];
+static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint8_t*>::is_always_lock_free);
+
+void on_sigbus(int, siginfo_t* info, void*) {
+  auto* address = static_cast<uint8_t*>(info->si_addr);
+  for (Slot& slot : slots) {
+    uint64_t bytes = slot.bytes.load(std::memory_order_acquire);
+    uint8_t* base = slot.base.load(std::memory_order_relaxed);
+    if (bytes == 0 || address < base || address >= base + bytes) continue;
+    uint64_t offset = uint64_t(address - base);
+    uint64_t page = offset & ~(kPage - 1);
+    bool poison = info->si_code == BUS_MCEERR_AR || info->si_code == BUS_MCEERR_AO;
+    // What is behind a truncated file's end is gone altogether; of poison one page is.
+    uint64_t length = poison ? kPage : bytes - page;
+    if (mmap(base + page, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
+             0) == MAP_FAILED) {
+      break;
+    }
+    if (slot.code.load(std::memory_order_relaxed) == MERAPI_FAULT_NONE) {
+      slot.offset.store(offset, std::memory_order_relaxed);
+      slot.code.store(poison ? MERAPI_FAULT_MEMORY : MERAPI_FAULT_TRUNCATED, std::memory_order_release);
+    }
+    return;
+  }
+  signal(SIGBUS, SIG_DFL);  // the instruction runs again and ends the process with a core
+}
+
+void install() {
+  struct sigaction action {};
+  action.sa_sigaction = on_sigbus;
+  action.sa_flags = SA_SIGINFO | SA_NODEFER;
+  sigemptyset(&action.sa_mask);
+  sigaction(SIGBUS, &action, nullptr);
+}
+
+std::once_flag installed;
+std::mutex slots_lock;
+
+}  // namespace
+
+MemoryGuard::MemoryGuard(uint8_t* base, uint64_t bytes) : slot_(-1) {
+  std::call_once(installed, install);
+  std::lock_guard<std::mutex> hold(slots_lock);
+  for (int i = 0; i < kSlots; i++) {
+    if (slots[i].bytes.load() != 0) continue;
+    slot_ = i;
+    slots[i].base.store(base);
+    slots[i].offset.store(0);
+    slots[i].code.store(MERAPI_FAULT_NONE);
+    slots[i].bytes.store(bytes, std::memory_order_release);
+    return;
+  }
+  throw std::runtime_error("expected at most 4096 windows at a time, found more; start another device process");
+}
+
+MemoryGuard::~MemoryGuard() { slots[slot_].bytes.store(0); }
+
+uint32_t MemoryGuard::take(uint64_t* offset) {
+  Slot& slot = slots[slot_];
+  uint32_t code = slot.code.load(std::memory_order_acquire);
+  if (code == MERAPI_FAULT_NONE) return code;
+  *offset = slot.offset.load(std::memory_order_relaxed);
+  slot.code.store(MERAPI_FAULT_NONE);
+  return code;
+}
+
+}  // namespace merapi::sim

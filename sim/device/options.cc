@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/device/options.h"
+
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+
+#include "merapi/contract.h"
+
+namespace merapi::sim {
+
+bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
+  CLI::App app{
+      "Stands in for a tracer board: takes windows from hosts and traces the heaps in them.\n"
+      "Exit codes: 0 ended by SIGTERM or SIGINT, 2 wrong command line, 3 cannot listen or serve, "
+      "4 every window served has ended by a fault.",
+      "merapi-device"};
+  app.set_version_flag("--version", "merapi-device " MERAPI_DEVICE_VERSION " (contract " +
+                                        std::to_string(MERAPI_VERSION_MAJOR) + "." +
+                                        std::to_string(MERAPI_VERSION_MINOR) + ")");
+  bool model = false;
+  auto* engine = app.add_option_group("engine", "What executes the commands");
+  engine->add_flag("--model", model, "the functional model");
+  engine->require_option(1);
+  auto* from = app.add_option_group("windows", "Where windows come from");
+  from->add_option("--socket", o->socket, "listen at this unix socket; each host gets a window of its own");
+  from->add_option("--window", o->windows, "serve this file or devdax device (repeatable)");
+  from->require_option(1, 0);
+  app.add_option("--size", o->size, "make window files at least this large, creating them when needed (4G, 512M, ...)")
+      ->transform(CLI::AsSizeValue(false));
+
+  app.add_option("--name", o->common.name, "name told to hosts (at most 23 characters)")->capture_default_str();
+  app.add_option("--patience-us", o->common.patience_us, "how long hosts wait for an acknowledgement")
+      ->capture_default_str()
+      ->check(CLI::Range(1u, 600'000'000u));
+  std::string coherence = "coherent";
+  app.add_option("--coherence", coherence, "coherence mode told to hosts")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"coherent", "non-coherent"}));
+  app.add_flag("--strict", o->strict, "check the contract's invariants while running (slower)");
+  app.add_option("--stack-entries", o->stack_entries, "greys held on chip before they spill")
+      ->capture_default_str()
+      ->check(CLI::Range(2u, 1u << 28));
+  app.add_flag("--no-spill", o->no_spill,
+               "never use the spill area: greys that do not fit are dropped and found again");
+  app.add_option("--spin-us", o->spin_us, "look for work this long before sleeping")->capture_default_str();
+  app.add_option("--log-level", o->log_level, "what is logged on stderr")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
+  app.add_flag("--json", o->json, "print events on stdout as JSON, one object a line; SIGUSR1 asks for a status line");
+
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    int code = app.exit(e);
+    *exit_code = code == 0 ? kExitClean : kExitUsage;
+    return false;
+  }
+  o->engine = "model";
+  o->common.coherence = coherence == "coherent" ? MERAPI_COHERENCE_COHERENT : MERAPI_COHERENCE_NON_COHERENT;
+  o->common.pid = uint64_t(getpid());
+  return true;
+}
+
+}  // namespace merapi::sim

@@ -1,0 +1,42 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The command line of merapi-device.
+#ifndef MERAPI_SIM_DEVICE_OPTIONS_H_
+#define MERAPI_SIM_DEVICE_OPTIONS_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "sim/engine/engine.h"
+
+namespace merapi::sim {
+
+// Exit codes, also in merapi-device.1.
+enum ExitCode {
+  kExitClean = 0,    // ended by SIGTERM or SIGINT
+  kExitUsage = 2,    // wrong command line
+  kExitServe = 3,    // could not listen at the socket or serve a window
+  kExitNothing = 4,  // every window that was served has ended by a fault
+};
+
+struct DeviceOptions {
+  std::string engine;  // "model"
+  std::string socket;
+  std::vector<std::string> windows;
+  uint64_t size = 0;  // bytes that window files are made at least; 0: take them as they are
+  EngineOptions common;
+  uint32_t stack_entries = 512 * 1024;
+  bool no_spill = false;
+  bool strict = false;
+  uint32_t spin_us = 20;
+  std::string log_level = "info";
+  bool json = false;
+};
+
+// Parse; prints help, version or what is wrong, and returns false with the exit code when the process is to end.
+bool parse_options(int argc, char** argv, DeviceOptions* options, int* exit_code);
+
+}  // namespace merapi::sim
+
+#endif  // MERAPI_SIM_DEVICE_OPTIONS_H_

@@ -1,0 +1,146 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/device/server.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <spdlog/spdlog.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/signalfd.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <stdexcept>
+
+namespace merapi::sim {
+
+Server::Server(const DeviceOptions& options) : options_(options), printer_(options.json) {
+  // Before any thread starts: all of them inherit the mask, so that signals arrive at signal_fd_ alone.
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (int s : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&mask, s);
+  pthread_sigmask(SIG_BLOCK, &mask, nullptr);
+  signal(SIGPIPE, SIG_IGN);
+  signal_fd_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (signal_fd_ < 0 || wake_fd_ < 0) throw std::runtime_error(std::string("signalfd or eventfd: ") + strerror(errno));
+}
+
+Server::~Server() {
+  for (auto& c : contexts_) c->stop();
+  contexts_.clear();
+  merapi_listener_close(listener_);
+  if (signal_fd_ >= 0) close(signal_fd_);
+  if (wake_fd_ >= 0) close(wake_fd_);
+}
+
+bool Server::make_file(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return true;  // a device has its size
+  int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  bool fine = fd >= 0 && fstat(fd, &status) == 0;
+  if (fine && uint64_t(status.st_size) < options_.size) fine = ftruncate(fd, off_t(options_.size)) == 0;
+  if (!fine) spdlog::error("cannot make {} of {} bytes: {}", path, options_.size, strerror(errno));
+  if (fd >= 0) close(fd);
+  return fine;
+}
+
+bool Server::start(merapi_lease* lease, std::string name) {
+  try {
+    contexts_.push_back(std::make_unique<Context>(options_, lease, std::move(name), wake_fd_));
+  } catch (const std::exception& e) {
+    spdlog::error("cannot serve another window: {}", e.what());
+    merapi_lease_end(lease);
+    return false;
+  }
+  printer_.began(*contexts_.back());
+  return true;
+}
+
+bool Server::open_windows() {
+  merapi_error error{};
+  for (const std::string& path : options_.windows) {
+    if (options_.size != 0 && !make_file(path)) return false;
+    merapi_lease* lease = nullptr;
+    if (merapi_serve(path.c_str(), &lease, &error) < 0) {
+      spdlog::error("cannot serve {}: {}", path, error.message);
+      return false;
+    }
+    if (!start(lease, path)) return false;
+    printer_.ready(path);
+  }
+  if (options_.socket.empty()) return true;
+  if (merapi_listen(options_.socket.c_str(), &listener_, &error) < 0) {
+    spdlog::error("cannot listen at {}: {}", options_.socket, error.message);
+    return false;
+  }
+  printer_.ready(options_.socket);
+  return true;
+}
+
+void Server::accept_all() {
+  for (;;) {
+    merapi_error error{};
+    merapi_lease* lease = nullptr;
+    int status = merapi_accept(listener_, &lease, &error);
+    if (status == -EAGAIN) return;
+    if (status < 0) {
+      spdlog::warn("a window was refused: {}", error.message);
+      // Out of descriptors: waiting connections stay; do not spin on them.
+      if (status == -EMFILE || status == -ENFILE || status == -ENOMEM) return;
+      continue;
+    }
+    start(lease, options_.socket + "#" + std::to_string(++accepted_));
+  }
+}
+
+void Server::reap() {
+  uint64_t count;
+  while (read(wake_fd_, &count, sizeof count) == sizeof count) {
+  }
+  std::erase_if(contexts_, [this](const auto& c) {
+    if (!c->ended()) return false;
+    printer_.ended(*c);
+    return true;
+  });
+}
+
+bool Server::handle_signal() {
+  signalfd_siginfo info;
+  while (read(signal_fd_, &info, sizeof info) == sizeof info) {
+    if (info.ssi_signo != SIGUSR1) {
+      spdlog::info("ending: signal {}", info.ssi_signo);
+      return false;
+    }
+    printer_.status(contexts_);
+  }
+  return true;
+}
+
+int Server::run() {
+  if (!open_windows()) return kExitServe;
+  for (;;) {
+    pollfd fds[3] = {{signal_fd_, POLLIN, 0},
+                     {wake_fd_, POLLIN, 0},
+                     {listener_ != nullptr ? merapi_listener_fd(listener_) : -1, POLLIN, 0}};
+    if (poll(fds, 3, -1) < 0 && errno != EINTR) {
+      spdlog::error("poll: {}", strerror(errno));
+      return kExitServe;
+    }
+    if (fds[0].revents != 0 && !handle_signal()) {
+      printer_.status(contexts_);
+      return kExitClean;
+    }
+    if (fds[1].revents != 0) reap();
+    if (fds[2].revents != 0) accept_all();
+    if (listener_ == nullptr && contexts_.empty()) {
+      spdlog::error("no window is left to serve");
+      return kExitNothing;
+    }
+  }
+}
+
+}  // namespace merapi::sim

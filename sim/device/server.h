@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Takes windows from the socket and from files, starts a context for each and cleans up behind those that ended.
+#ifndef MERAPI_SIM_DEVICE_SERVER_H_
+#define MERAPI_SIM_DEVICE_SERVER_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "merapi/merapi.h"
+#include "sim/device/context.h"
+#include "sim/device/options.h"
+#include "sim/device/status.h"
+
+namespace merapi::sim {
+
+class Server {
+ public:
+  explicit Server(const DeviceOptions& options);
+  ~Server();
+  // Until SIGTERM or SIGINT. Returns the exit code.
+  int run();
+
+ private:
+  bool open_windows();
+  bool make_file(const std::string& path);
+  bool start(merapi_lease* lease, std::string name);
+  void accept_all();
+  void reap();
+  // False: end.
+  bool handle_signal();
+
+  const DeviceOptions& options_;
+  StatusPrinter printer_;
+  merapi_listener* listener_ = nullptr;
+  int signal_fd_ = -1;
+  int wake_fd_ = -1;
+  uint64_t accepted_ = 0;
+  std::vector<std::unique_ptr<Context>> contexts_;
+};
+
+}  // namespace merapi::sim
+
+#endif  // MERAPI_SIM_DEVICE_SERVER_H_

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/device/status.h"
+
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "merapi/merapi.h"
+
+namespace merapi::sim {
+namespace {
+
+using nlohmann::json;
+
+const char* state_name(uint32_t state) {
+  static const char* const kNames[] = {"detached", "ready", "tracing", "idle", "paused", "faulted"};
+  return state < std::size(kNames) ? kNames[state] : "unknown";
+}
+
+json describe(const Context& c) {
+  EngineStatus s = c.status();
+  return {{"window", c.name()},
+          {"bytes", c.bytes()},
+          {"end", end_name(c.end())},
+          {"state", state_name(s.state)},
+          {"generation", s.generation},
+          {"cycle", s.cycle},
+          {"cycles", s.cycles_begun},
+          {"objects_marked", s.objects_marked},
+          {"references", s.references_read},
+          {"faults", s.faults},
+          {"last_fault", merapi_fault_name(s.last_fault)}};
+}
+
+void print(const json& line) { std::cout << line.dump() << std::endl; }
+
+}  // namespace
+
+void StatusPrinter::ready(const std::string& where) {
+  if (json_) {
+    print({{"event", "ready"}, {"where", where}, {"version", MERAPI_DEVICE_VERSION}});
+  } else {
+    std::cout << "ready " << where << std::endl;
+  }
+}
+
+void StatusPrinter::began(const Context& context) {
+  if (json_) print({{"event", "began"}, {"context", describe(context)}});
+}
+
+void StatusPrinter::ended(const Context& context) {
+  if (json_) print({{"event", "ended"}, {"context", describe(context)}});
+}
+
+void StatusPrinter::status(const std::vector<std::unique_ptr<Context>>& contexts) {
+  if (!json_) return;
+  json list = json::array();
+  for (const auto& c : contexts) list.push_back(describe(*c));
+  print({{"event", "status"}, {"contexts", list}});
+}
+
+}  // namespace merapi::sim

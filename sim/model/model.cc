@@ -1,0 +1,575 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/model/model.h"
+
+#include <time.h>
+
+#include <algorithm>
+#include <cstddef>
+#include <cstring>
+
+namespace merapi::sim {
+namespace {
+
+// Deferred objects wait at most this long for company, so that the host works while the device traces.
+constexpr uint64_t kBatchNs = 30'000;
+constexpr uint64_t kNotifyNs = 20'000;
+// While the completion ring is full the host's doorbell wakes us; this bounds what a lost one costs.
+constexpr uint64_t kStallSleepUs = 1000;
+
+uint64_t clock_ns(clockid_t clock) {
+  timespec t;
+  clock_gettime(clock, &t);
+  return uint64_t(t.tv_sec) * 1'000'000'000 + uint64_t(t.tv_nsec);
+}
+uint64_t now_ns() { return clock_ns(CLOCK_MONOTONIC); }
+uint64_t cpu_ns() { return clock_ns(CLOCK_THREAD_CPUTIME_ID); }
+
+}  // namespace
+
+Model::Model(const WindowMemory& memory, EngineHost* host, const EngineOptions& options, const TracerOptions& tracer)
+    : memory_(memory),
+      host_(host),
+      options_(options),
+      strict_(tracer.strict),
+      slice_(tracer.slice),
+      step_ns_(tracer.step_ns),
+      control_(memory.base),
+      completions_(control_),
+      tracer_(memory, tracer, &completions_) {}
+
+Step Model::step() {
+  uint64_t start = now_ns();
+  Step result;
+  while (turn(&result)) {
+    if (now_ns() - start >= step_ns_) return {Step::kAgain, 0};
+  }
+  return result;
+}
+
+bool Model::turn(Step* result) {
+  doorbell_ = load(control_.host->doorbell);
+  if (!attend(result)) return false;
+  if (Fault f = completions_.drain()) {
+    fault(f);
+    return true;
+  }
+  if (completions_.full()) {
+    uint64_t start = now_ns();
+    publish(true);
+    // publish() fenced before the host's index was last read or the host rings: see merapi_complete.
+    if (Fault f = completions_.drain()) fault(f);
+    stall_ns_ += now_ns() - start;
+    if (!completions_.full()) return true;
+    refresh_counters();
+    *result = {Step::kSleep, kStallSleepUs};
+    return false;
+  }
+  take_submissions();
+  if (phase_ == Phase::kFaulted) return true;
+  if (run_tasks()) {
+    publish(false);
+    return true;
+  }
+  if (phase_ == Phase::kCycle && !beginning_ && tracer_.busy()) {
+    if (idle_) set_idle(false);
+    set_state(MERAPI_DEVICE_STATE_TRACING);
+    uint64_t start = now_ns();
+    Tracer::Exit exit = tracer_.run(slice_);
+    tracing_ns_ += now_ns() - start;
+    if (exit == Tracer::Exit::kFault) {
+      fault(tracer_.fault());
+    } else {
+      publish(false);
+    }
+    return true;
+  }
+  if (!tasks_.empty()) return true;
+  // Nothing to do: everything is flushed before the idle record says so.
+  if (completions_.flush()) {
+    if (Fault f = completions_.drain()) fault(f);
+    return true;
+  }
+  if (load(control_.host->submission_produced) != consumed_) return true;
+  if (phase_ == Phase::kCycle && !idle_) {
+    if (strict_ && !strict_checked_) {
+      strict_checked_ = true;
+      if (Fault f = tracer_.check_idle()) {
+        fault(f);
+        return true;
+      }
+    }
+    set_idle(true);
+  }
+  if (phase_ == Phase::kReady) set_state(MERAPI_DEVICE_STATE_READY);
+  publish(true);
+  *result = {Step::kSleep, 100000};
+  return false;
+}
+
+// Requests of the host. False: nothing may be done now.
+bool Model::attend(Step* result) {
+  uint64_t offset = 0;
+  if (uint32_t code = host_->take_memory_fault(&offset)) {
+    fault({code, offset, 0});
+    host_->notify();
+    *result = {Step::kEnded, 0};
+    return false;
+  }
+  uint64_t generation = load(control_.host->generation);
+  if (generation != generation_) {
+    // Whatever was held belongs to a generation that the host has ended: not one more write for it.
+    detach();
+    if (generation != 0 && generation % 2 == 0) handshake(generation);
+  }
+  if (phase_ == Phase::kDetached) {
+    *result = {Step::kSleep, 100000};
+    return false;
+  }
+  uint32_t request = load(control_.request->abort);
+  if (request != abort_seen_) abort(request);
+  // resume first: read the other way round, a pause that ends and a new one that begins could look like none.
+  uint32_t resume = load(control_.request->resume);
+  uint32_t pause = load(control_.request->pause);
+  if (pause != resume) {
+    if (!paused_ || pause != pause_acked_) enter_pause(pause);
+    *result = {Step::kSleep, 100000};
+    return false;
+  }
+  if (paused_ || pause != pause_acked_) leave_pause(pause);
+  if (phase_ == Phase::kFaulted) {
+    *result = {Step::kSleep, 100000};
+    return false;
+  }
+  return true;
+}
+
+// ------------------------------------------------- generations and requests
+
+void Model::detach() {
+  phase_ = Phase::kDetached;
+  generation_ = 0;
+  paused_ = false;
+  idle_ = false;
+  beginning_ = false;
+  tasks_.clear();
+  tracer_.drop();
+  completions_.drop();
+  status_.state = MERAPI_DEVICE_STATE_DETACHED;
+  status_.cycle = 0;
+}
+
+Fault Model::accept_window() {
+  uint64_t magic = load(control_.identity->magic);
+  if (magic != MERAPI_MAGIC) return {MERAPI_FAULT_BAD_MAGIC, magic, 0};
+  uint16_t major = load(control_.identity->version_major);
+  uint16_t minor = load(control_.identity->version_minor);
+  if (major != MERAPI_VERSION_MAJOR || minor > MERAPI_VERSION_MINOR) {
+    return {MERAPI_FAULT_BAD_VERSION, MERAPI_IDENTITY_OFFSET + offsetof(merapi_identity, version_major),
+            uint64_t{major} << 16 | minor};
+  }
+  return latch_rings(memory_, &rings_);
+}
+
+void Model::handshake(uint64_t generation) {
+  merapi_device_identity who{};
+  who.magic = MERAPI_DEVICE_MAGIC;
+  who.version_major = MERAPI_VERSION_MAJOR;
+  who.version_minor = MERAPI_VERSION_MINOR;
+  who.capabilities = 1u << MERAPI_CAP_SCOPE_HEAP | 1u << MERAPI_CAP_CLEAR_BITMAP | 1u << MERAPI_CAP_DOORBELL;
+  who.kind = MERAPI_DEVICE_KIND_MODEL;
+  who.coherence = options_.coherence;
+  who.lanes = 1;
+  who.patience_us = options_.patience_us;
+  who.pid = options_.pid;
+  who.window_bytes = memory_.bytes;
+  std::memcpy(who.name, options_.name.data(), std::min(options_.name.size(), sizeof who.name - 1));
+  std::memcpy(control_.device, &who, sizeof who);
+
+  std::memset(control_.ack, 0, sizeof *control_.ack);
+  std::memset(control_.idle, 0, sizeof *control_.idle);
+  std::memset(control_.fault, 0, sizeof *control_.fault);
+  std::memset(control_.counters, 0, sizeof *control_.counters);
+  store(control_.index->submission_consumed, uint64_t{0});
+  store(control_.index->completion_produced, uint64_t{0});
+
+  generation_ = generation;
+  consumed_ = 0;
+  slices_commanded_ = 0;
+  cycle_ = dropped_cycle_ = 0;
+  abort_seen_ = load(control_.request->abort);
+  pause_acked_ = 0;
+  rounds_ = pauses_ = pause_max_ = tracing_ns_ = stall_ns_ = 0;
+  cpu_start_ = cpu_ns();
+  fault_recorded_ = false;
+  phase_ = Phase::kReady;
+  status_.generation = generation;
+  marked_base_ = status_.objects_marked;
+  read_base_ = status_.references_read;
+  Fault refused = accept_window();
+  rings_ok_ = !refused;
+  if (refused) {
+    // The generation is answered all the same, so that the host reads at once why the window was refused.
+    fault(refused);
+  } else {
+    completions_.reset(rings_);
+    set_state(MERAPI_DEVICE_STATE_READY);
+  }
+  store(control_.index->generation, generation);
+  host_->notify();
+}
+
+// Wins over everything else that was asked for.
+void Model::abort(uint32_t request) {
+  if (idle_) set_idle(false);
+  refresh_counters();
+  tasks_.clear();
+  tracer_.drop();
+  completions_.drop();
+  beginning_ = false;
+  if (phase_ == Phase::kCycle || phase_ == Phase::kFaulted) dropped_cycle_ = cycle_;
+  cycle_ = 0;
+  status_.cycle = 0;
+  uint64_t produced = load(control_.host->submission_produced);
+  if (rings_ok_ && produced >= consumed_ && produced - consumed_ <= rings_.submission_entries) {
+    rounds_ += produced - consumed_;
+    consumed_ = produced;
+    store(control_.index->submission_consumed, consumed_);
+    phase_ = Phase::kReady;
+    set_state(MERAPI_DEVICE_STATE_READY);
+  } else if (rings_ok_) {
+    fault({MERAPI_FAULT_RING_OVERRUN, produced, consumed_});
+  }
+  abort_seen_ = request;
+  store(control_.ack->abort, request);
+  host_->notify();
+}
+
+void Model::enter_pause(uint32_t request) {
+  uint64_t start = now_ns();
+  paused_ = true;
+  pauses_++;
+  if (phase_ == Phase::kReady || phase_ == Phase::kCycle) {
+    completions_.flush();
+    if (Fault f = completions_.drain()) fault(f);
+  }
+  if (phase_ != Phase::kFaulted) set_state(MERAPI_DEVICE_STATE_PAUSED);
+  refresh_counters();
+  pause_acked_ = request;
+  store(control_.ack->pause, request);
+  completions_.take_news();
+  host_->notify();
+  pause_max_ = std::max(pause_max_, now_ns() - start);
+}
+
+void Model::leave_pause(uint32_t request) {
+  if (paused_ && phase_ == Phase::kCycle) {
+    tracer_.refresh();
+    if (tracer_.fault()) fault(tracer_.fault());
+    strict_checked_ = false;
+  }
+  paused_ = false;
+  pause_acked_ = request;
+  if (phase_ == Phase::kReady) set_state(MERAPI_DEVICE_STATE_READY);
+  if (phase_ == Phase::kCycle) set_state(idle_ ? MERAPI_DEVICE_STATE_IDLE : MERAPI_DEVICE_STATE_TRACING);
+  store(control_.ack->pause, request);
+  store(control_.ack->resume, request);
+  host_->notify();
+}
+
+// ------------------------------------------------------------- submissions
+
+void Model::take_submissions() {
+  uint64_t produced = load(control_.host->submission_produced);
+  if (produced == consumed_) return;
+  if (produced < consumed_ || produced - consumed_ > rings_.submission_entries) {
+    return fault({MERAPI_FAULT_RING_OVERRUN, produced, consumed_});
+  }
+  if (idle_) set_idle(false);
+  uint64_t before = consumed_;
+  while (consumed_ != produced && phase_ != Phase::kFaulted && !beginning_ && tasks_.size() < kMaxTasks) {
+    merapi_submission entry;
+    std::memcpy(&entry, &rings_.submission[consumed_ & (rings_.submission_entries - 1)], sizeof entry);
+    __atomic_thread_fence(__ATOMIC_ACQ_REL);  // only the copy is looked at
+    if (entry.sequence != uint32_t(consumed_ + 1)) {
+      fault({MERAPI_FAULT_BAD_SEQUENCE, consumed_, entry.sequence});
+      break;
+    }
+    if (!take(entry, consumed_)) break;
+    consumed_++;
+    // Bounded work per turn: requests are looked at again after this many entries.
+    if (consumed_ - before >= 64) break;
+  }
+  if (consumed_ == before) return;
+  rounds_ += consumed_ - before;
+  strict_checked_ = false;
+  store(control_.index->submission_consumed, consumed_);
+}
+
+bool Model::take(const merapi_submission& e, uint64_t index) {
+  switch (e.opcode) {
+    case MERAPI_OP_NOP:
+      return true;
+    case MERAPI_OP_BEGIN_CYCLE:
+      return begin_cycle(e, index);
+    case MERAPI_OP_CLEAR_BITMAP:
+      return clear_bitmap(e, index);
+    case MERAPI_OP_FENCE:
+      tasks_.push_back({e, index, 0});
+      return true;
+    case MERAPI_OP_INVALIDATE_SHAPES:
+      tracer_.invalidate_shapes();
+      return true;
+    case MERAPI_OP_TRACE_REGION:
+    case MERAPI_OP_GREY:
+      break;
+    default:
+      bad_command(e, index);
+      return true;
+  }
+  // Work of a cycle that was aborted or replaced: late, not wrong.
+  if (phase_ != Phase::kCycle && (e.cycle != dropped_cycle_ || dropped_cycle_ == 0)) {
+    bad_command(e, index);
+    return true;
+  }
+  if (phase_ != Phase::kCycle || e.cycle != cycle_) return true;
+  if (e.opcode == MERAPI_OP_TRACE_REGION) return trace_region(e, index);
+  if (e.count > MERAPI_ENTRY_WORDS) {
+    bad_command(e, index);
+    return true;
+  }
+  for (uint32_t i = 0; i < e.count; i++) tracer_.submit(e.payload[i]);
+  if (tracer_.fault()) fault(tracer_.fault());
+  return true;
+}
+
+bool Model::trace_region(const merapi_submission& e, uint64_t index) {
+  uint64_t count = e.payload[0];
+  if (count == 0 || e.arg >= geometry_.region_count || count > geometry_.region_count - e.arg ||
+      e.payload[1] != (MERAPI_SCOPE_HEAP | MERAPI_ORDER_ANY << 8)) {
+    bad_command(e, index);
+    return true;
+  }
+  tracer_.command(e.arg, uint32_t(count));
+  tasks_.push_back({e, index, ++slices_commanded_});
+  return true;
+}
+
+bool Model::begin_cycle(const merapi_submission& e, uint64_t index) {
+  // Commands are executed in order: slices and fences of the cycle before come first, its closure does not.
+  if (!tasks_.empty()) return false;
+  if (e.arg > 1 || e.cycle == 0) {
+    bad_command(e, index);
+    return true;
+  }
+  if (Fault f = latch_geometry(memory_, rings_, options_.coherence, &geometry_)) {
+    fault(f);
+    return true;
+  }
+  refresh_counters();
+  marked_base_ = status_.objects_marked;
+  read_base_ = status_.references_read;
+  completions_.begin(e.cycle);
+  if (Fault f = completions_.drain()) fault(f);
+  bitmap_ = e.arg;
+  tracer_.begin(geometry_, bitmap_);
+  slices_commanded_ = 0;
+  cycle_ = e.cycle;
+  phase_ = Phase::kCycle;
+  status_.cycle = cycle_;
+  status_.cycles_begun++;
+  tracing_ns_ = stall_ns_ = pauses_ = pause_max_ = 0;
+  cpu_start_ = cpu_ns();
+  beginning_ = true;
+  tasks_.push_back({e, index, 0});
+  set_state(MERAPI_DEVICE_STATE_TRACING);
+  return true;
+}
+
+bool Model::clear_bitmap(const merapi_submission& e, uint64_t index) {
+  if (phase_ == Phase::kReady) {
+    // Outside cycles nothing is latched; what the command needs is checked now.
+    if (Fault f = latch_geometry(memory_, rings_, options_.coherence, &geometry_)) {
+      fault(f);
+      return true;
+    }
+  }
+  uint64_t first = e.payload[0], count = e.payload[1];
+  if (e.arg > 1 || (phase_ == Phase::kCycle && e.arg == bitmap_) || count == 0 || first >= geometry_.region_count ||
+      count > geometry_.region_count - first) {
+    bad_command(e, index);
+    return true;
+  }
+  tasks_.push_back({e, index, 0});
+  return true;
+}
+
+void Model::bad_command(const merapi_submission& e, uint64_t index) {
+  fault({MERAPI_FAULT_BAD_COMMAND, index, e.opcode});
+}
+
+// ------------------------------------------------------------------- tasks
+
+bool Model::tasks_ready() const {
+  if (tasks_.empty()) return false;
+  const Task& task = tasks_.front();
+  return task.command.opcode != MERAPI_OP_TRACE_REGION || tracer_.slices_swept() >= task.at;
+}
+
+// A bounded piece of work on the first task. False: there is none, or it waits for the tracer.
+bool Model::run_tasks() {
+  if (!tasks_ready()) return false;
+  Task& task = tasks_.front();
+  bool finished = true;
+  switch (task.command.opcode) {
+    case MERAPI_OP_BEGIN_CYCLE:
+      finished = zero_live(task);
+      break;
+    case MERAPI_OP_CLEAR_BITMAP:
+      finished = clear_words(task);
+      break;
+    case MERAPI_OP_FENCE:
+      if (phase_ == Phase::kCycle && tracer_.settle() == Tracer::Exit::kFault) {
+        fault(tracer_.fault());
+        return true;
+      }
+      break;
+    default:
+      break;
+  }
+  if (!finished) return true;
+  if (task.command.opcode == MERAPI_OP_BEGIN_CYCLE) {
+    beginning_ = false;
+  } else {
+    post_done(task);
+  }
+  tasks_.pop_front();
+  return true;
+}
+
+bool Model::zero_live(Task& task) {
+  uint64_t end = std::min<uint64_t>(task.at + 4096, geometry_.region_count);
+  std::fill(geometry_.live + task.at, geometry_.live + end, 0);
+  task.at = end;
+  return end == geometry_.region_count;
+}
+
+bool Model::clear_words(Task& task) {
+  uint64_t first = task.command.payload[0] * geometry_.region_words();
+  uint64_t total = task.command.payload[1] * geometry_.region_words();
+  uint64_t end = std::min<uint64_t>(task.at + 4096, total);
+  uint64_t* words = geometry_.bitmap[task.command.arg] + first;
+  // Words that are zero are not written: a page that nobody used stays unallocated in the window's file.
+  for (; task.at < end; task.at++) {
+    if (words[task.at] != 0) words[task.at] = 0;
+  }
+  return task.at == total;
+}
+
+void Model::post_done(const Task& task) {
+  merapi_completion done{};
+  done.type = MERAPI_COMP_DONE;
+  done.arg = task.command.opcode;
+  done.payload[0] = task.index;
+  done.payload[1] = task.command.arg;
+  done.payload[2] = task.command.payload[0];
+  done.cycle = task.command.cycle;
+  if (task.command.opcode != MERAPI_OP_TRACE_REGION) refresh_counters();
+  completions_.post(done);
+  if (Fault f = completions_.drain()) fault(f);
+}
+
+// ------------------------------------------------------------ what is told
+
+void Model::fault(Fault f) {
+  if (idle_) set_idle(false);
+  refresh_counters();
+  tasks_.clear();
+  tracer_.drop();
+  beginning_ = false;
+  status_.faults++;
+  status_.last_fault = f.code;
+  if (!fault_recorded_) {
+    fault_recorded_ = true;
+    merapi_fault_record* record = control_.fault;
+    store(record->cycle, cycle_);
+    store(record->address, f.address);
+    store(record->detail, f.detail);
+    store(record->code, f.code);
+  }
+  bool ring_usable = rings_ok_ && phase_ != Phase::kFaulted;
+  phase_ = Phase::kFaulted;
+  set_state(MERAPI_DEVICE_STATE_FAULTED);
+  if (ring_usable) {
+    merapi_completion entry{};
+    entry.type = MERAPI_COMP_FAULT;
+    entry.arg = f.code;
+    entry.payload[0] = f.address;
+    entry.payload[1] = f.detail;
+    entry.cycle = cycle_;
+    completions_.post(entry);
+    completions_.drain();
+  }
+  completions_.take_news();
+  host_->notify();
+}
+
+void Model::set_state(uint32_t state) {
+  if (status_.state == state) return;
+  status_.state = state;
+  store(control_.index->state, state);
+}
+
+void Model::set_idle(bool idle) {
+  idle_ = idle;
+  merapi_idle_record* record = control_.idle;
+  if (!idle) {
+    store(record->idle, 0u);
+    // Cleared before anything that follows becomes visible.
+    __atomic_thread_fence(__ATOMIC_SEQ_CST);
+    return;
+  }
+  refresh_counters();
+  set_state(MERAPI_DEVICE_STATE_IDLE);
+  store(record->consumed, consumed_);
+  store(record->produced, completions_.produced());
+  // cycle and idle are one word for the host.
+  store(*reinterpret_cast<uint64_t*>(record), uint64_t{cycle_} | uint64_t{1} << 32);
+  host_->notify();
+  completions_.take_news();
+}
+
+void Model::publish(bool now) {
+  if (completions_.partial() || completions_.full()) {
+    uint64_t time = now_ns();
+    if (partial_since_ == 0) {
+      partial_since_ = time;
+    } else if (time - partial_since_ >= kBatchNs) {
+      completions_.flush();
+      if (Fault f = completions_.drain()) fault(f);
+      partial_since_ = 0;
+    }
+    if (!now && time - notified_ < kNotifyNs) return;
+    notified_ = time;
+  } else {
+    partial_since_ = 0;
+  }
+  if (completions_.take_news()) host_->notify();
+}
+
+void Model::refresh_counters() {
+  uint64_t v[MERAPI_COUNTER_ROUNDS + 1] = {};
+  tracer_.export_counters(v);
+  v[MERAPI_COUNTER_NANOSECONDS] = tracing_ns_;
+  v[MERAPI_COUNTER_CPU_NANOSECONDS] = cpu_ns() - cpu_start_;
+  v[MERAPI_COUNTER_DEFERRED] = completions_.deferred;
+  v[MERAPI_COUNTER_SHAPES_SEEN] = completions_.shapes_seen;
+  v[MERAPI_COUNTER_PAUSES] = pauses_;
+  v[MERAPI_COUNTER_PAUSE_MAX] = pause_max_;
+  v[MERAPI_COUNTER_STALL_COMPLETION] = stall_ns_;
+  v[MERAPI_COUNTER_ROUNDS] = rounds_;
+  for (uint32_t i = 0; i <= MERAPI_COUNTER_ROUNDS; i++) store(control_.counters->value[i], v[i]);
+  status_.objects_marked = marked_base_ + v[MERAPI_COUNTER_OBJECTS_MARKED];
+  status_.references_read = read_base_ + v[MERAPI_COUNTER_REFERENCES_READ];
+}
+
+}  // namespace merapi::sim

@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Shapes as the model keeps them: checked private copies of table slots. A small direct-mapped cache answers nearly
+// every lookup; behind it a private table holds every shape used since the last invalidation, so that the window's
+// table is read once per klass and SHAPE_SEEN is due exactly when an entry is made. INVALIDATE_SHAPES drops both: a
+// klass may then be reported again, which the contract calls harmless, and a klass word that was given to another
+// klass meanwhile is reported for certain.
+#ifndef MERAPI_SIM_MODEL_SHAPES_H_
+#define MERAPI_SIM_MODEL_SHAPES_H_
+
+#include <cstdint>
+#include <deque>
+#include <unordered_map>
+#include <vector>
+
+#include "sim/model/geometry.h"
+
+namespace merapi::sim {
+
+// How an object is treated, chosen when the shape is loaded so that the loop branches once.
+enum class Path : uint8_t {
+  kLeaf,      // instance without references
+  kOneBlock,  // instance with one in-line block of at most kInlineReferences
+  kBlocks,    // instance with few references in several blocks
+  kHuge,      // instance with so many references that scanning must be interruptible
+  kObjArray,
+  kPrimArray,
+  kMirror,    // size read from the object, deferred
+  kDeferred,  // size known, deferred
+};
+
+// References that are scanned without looking at the budget.
+inline constexpr uint32_t kInlineReferences = 512;
+
+struct alignas(64) Shape {
+  uint64_t klass_word = 0;  // 0: empty cache slot
+  Path path = Path::kLeaf;
+  uint8_t element_log2 = 0;
+  uint16_t reserved = 0;
+  uint32_t size_words = 0;
+  uint32_t header_bytes = 0;
+  uint32_t block_count = 0;
+  const merapi_ref_block* blocks = nullptr;  // private, block_count of them
+  merapi_ref_block first{};                  // blocks[0]
+};
+
+class Shapes {
+ public:
+  static constexpr int kCacheLog2 = 8;
+
+  enum class Found { kHit, kLoaded, kAbsent, kBad };
+  struct Result {
+    Found found;
+    const Shape* shape;  // null when absent or bad; valid until the next lookup of another klass word
+    bool report;         // SHAPE_SEEN is due
+  };
+
+  // Drop everything and use this geometry from now on. It must outlive its use.
+  void begin(const Geometry* geometry);
+  void invalidate();
+
+  // Slot of the direct-mapped cache for a klass word; the caller compares klass_word itself.
+  const Shape& cached(uint64_t klass_word) const { return cache_[slot_of(klass_word)]; }
+  // The full lookup; fills the cache. klass_word is neither 0 nor the tombstone.
+  Result lookup(uint64_t klass_word);
+
+  static uint32_t slot_of(uint64_t klass_word) {
+    return uint32_t((klass_word * UINT64_C(0x9E3779B97F4A7C15)) >> (64 - kCacheLog2));
+  }
+
+ private:
+  // Copy the slot of klass_word out of the window's table. False: none within the probe limit.
+  bool read_slot(uint64_t klass_word, merapi_shape* out) const;
+  // Check and translate; false when its fields contradict each other.
+  bool translate(const merapi_shape& in, Shape* out);
+  bool check_blocks(const std::vector<merapi_ref_block>& blocks, uint64_t size_bytes) const;
+
+  const Geometry* geometry_ = nullptr;
+  Shape cache_[1 << kCacheLog2];
+  std::unordered_map<uint64_t, Shape> table_;
+  std::deque<std::vector<merapi_ref_block>> blocks_;  // storage of Shape::blocks
+};
+
+}  // namespace merapi::sim
+
+#endif  // MERAPI_SIM_MODEL_SHAPES_H_

@@ -1,0 +1,450 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/model/tracer.h"
+
+#include <algorithm>
+
+namespace merapi::sim {
+namespace {
+
+constexpr uint64_t kNoObject = ~uint64_t{0};
+// Greys moved to or from the spill area, or dropped, at once: short enough for the pause budget even when each of
+// them misses the cache.
+constexpr uint64_t kBlock = 256;
+constexpr size_t kMaxPartials = 1024;
+
+}  // namespace
+
+Tracer::Tracer(const WindowMemory& memory, const TracerOptions& options, Completions* completions)
+    : memory_(memory), options_(options), completions_(completions) {
+  options_.stack_entries = std::max(options_.stack_entries, 2u);
+  stack_.reset(new uint64_t[options_.stack_entries]);  // untouched pages cost nothing
+  partials_.reserve(64);
+}
+
+void Tracer::begin(const Geometry& geometry, uint32_t bitmap) {
+  drop();
+  geometry_ = geometry;
+  bitmap_ = geometry_.bitmap[bitmap];
+  loops_ = choose(geometry_, options_.strict);
+  shapes_.begin(&geometry_);
+  regions_.begin(memory_, &geometry_, bitmap_);
+  edges_ = regions_.edges();
+  slow_ = {};
+}
+
+void Tracer::drop() {
+  hot_ = {};
+  partials_.clear();
+  spilled_ = 0;
+  slices_.clear();
+  slices_swept_ = 0;
+  in_segment_ = false;
+  segment_host_ = nullptr;
+  segment_edge_ = &no_edge_;
+  chunk_at_ = chunk_end_ = 0;
+  check_stale_ = false;
+  fault_ = {};
+}
+
+void Tracer::fail(uint32_t code, uint64_t address, uint64_t detail) {
+  if (!fault_) fault_ = {code, address, detail};
+  hot_.work = 0;
+}
+
+// A full completion ring ends the run after the current object.
+void Tracer::check_room() {
+  if (!completions_->full()) return;
+  if (Fault f = completions_->drain()) return fail(f.code, f.address, f.detail);
+  if (completions_->full()) hot_.work = 0;
+}
+
+// ------------------------------------------------------------ references
+
+void Tracer::submit(uint64_t address) {
+  slow_.submitted++;
+  if (address == 0) {
+    hot_.nulls++;
+    return;
+  }
+  if (hot_.references_tail - hot_.references_head >= kReferenceQueue / 2) loops_.settle(*this);
+  enqueue_reference(address - geometry_.heap_base, kNoObject);
+}
+
+void Tracer::enqueue_reference(uint64_t offset, uint64_t object) {
+  if (offset >= geometry_.heap_bytes) {
+    slow_.outside++;
+    return;
+  }
+  if ((offset & geometry_.alignment_mask()) != 0) {
+    return fail(MERAPI_FAULT_BAD_REFERENCE, address(offset), object == kNoObject ? 0 : address(object));
+  }
+  uint32_t region = uint32_t(offset >> geometry_.region_log2);
+  if (Fault f = regions_.open(region)) return fail(f.code, f.address, f.detail);
+  if (offset >= edges_[region].limit) {
+    slow_.above++;
+    return;
+  }
+  __builtin_prefetch(&bitmap_[offset >> (geometry_.alignment_log2 + 6)], 1, 3);
+  references_[hot_.references_tail++ & (kReferenceQueue - 1)] = offset;
+}
+
+Tracer::Exit Tracer::settle() { return loops_.settle(*this); }
+
+Tracer::Exit Tracer::run(int64_t work) {
+  if (fault_) return Exit::kFault;
+  hot_.work = work;
+  return loops_.run(*this);
+}
+
+// --------------------------------------------------------------- objects
+
+uint64_t Tracer::klass_word(uint64_t offset) const {
+  uint64_t klass = 0;
+  __builtin_memcpy(&klass, geometry_.heap + offset + 8, geometry_.klass_bytes);
+  return klass;
+}
+
+// The shape of a grey, or null when there is none: then everything due for the object has been done.
+const Shape* Tracer::slow_shape(uint64_t grey) {
+  uint64_t object = grey & ~kCounted;
+  uint64_t klass = klass_word(object);
+  if (klass == MERAPI_SHAPE_KEY_EMPTY) {
+    fail(MERAPI_FAULT_BAD_OBJECT, address(object), 0);
+    return nullptr;
+  }
+  slow_.shape_misses++;
+  Shapes::Result r{Shapes::Found::kAbsent, nullptr, false};
+  if (klass != MERAPI_SHAPE_KEY_TOMBSTONE) r = shapes_.lookup(klass);
+  if (r.report) completions_->seen(klass);
+  if (r.found == Shapes::Found::kBad) {
+    fail(MERAPI_FAULT_BAD_SHAPE, klass, 0);
+  } else if (r.found == Shapes::Found::kAbsent) {
+    slow_.shape_absent++;
+    completions_->defer(address(object), (grey & kCounted) == 0);
+  }
+  check_room();
+  return r.shape;
+}
+
+uint64_t Tracer::object_words(uint64_t object, const Shape& s) const {
+  const uint8_t* p = geometry_.heap + object;
+  uint32_t value;
+  switch (s.path) {
+    case Path::kObjArray:
+    case Path::kPrimArray: {
+      __builtin_memcpy(&value, p + 8 + geometry_.klass_bytes, sizeof value);
+      if (value >> 31 != 0) return ~uint64_t{0};
+      uint64_t bytes = s.header_bytes + (uint64_t{value} << s.element_log2);
+      return ((bytes + geometry_.alignment_mask()) & ~geometry_.alignment_mask()) / 8;
+    }
+    case Path::kMirror:
+      if (object + geometry_.mirror_size_offset + sizeof value > geometry_.heap_bytes) return 0;
+      __builtin_memcpy(&value, p + geometry_.mirror_size_offset, sizeof value);
+      return value;
+    default:
+      return s.size_words;
+  }
+}
+
+bool Tracer::account(uint64_t grey, uint64_t words) {
+  uint64_t object = grey & ~kCounted;
+  if (words - 1 >= (geometry_.heap_bytes - object) / 8) {
+    fail(MERAPI_FAULT_BAD_OBJECT, address(object), words);
+    return false;
+  }
+  if ((grey & kCounted) == 0) {
+    geometry_.live[object >> geometry_.region_log2] += words;
+    hot_.live_words += words;
+  }
+  return true;
+}
+
+void Tracer::visit_deferred(uint64_t grey, const Shape& shape) {
+  uint64_t object = grey & ~kCounted;
+  if (!account(grey, object_words(object, shape))) return;
+  completions_->defer(address(object), false);
+  check_room();
+}
+
+bool Tracer::count_if_primitive(uint64_t offset) {
+  const Shape* s = slow_shape(offset);
+  if (s == nullptr) return true;
+  if (s->path != Path::kPrimArray) return false;
+  account(offset, object_words(offset, *s));
+  return true;
+}
+
+void Tracer::begin_partial(uint64_t object, uint64_t at, uint64_t count, uint64_t klass) {
+  if (partials_.size() >= kMaxPartials) {
+    // Counted already; its chunk is swept again when the others are done.
+    slow_.dropped++;
+    regions_.flag_chunk(object);
+    return;
+  }
+  partials_.push_back({object, at, count, klass, 0});
+  hot_.partials = partials_.size();
+}
+
+// The current run of the newest partial is used up: its next block, or its end.
+void Tracer::next_run(Partial* p) {
+  const Shape* s = nullptr;
+  if (p->klass_word != 0) {
+    const Shape& cached = shapes_.cached(p->klass_word);
+    // Shapes may have been invalidated since; then it is looked up as if the object were met again (counted).
+    s = cached.klass_word == p->klass_word ? &cached : slow_shape(p->object | kCounted);
+  }
+  if (s == nullptr || s->path != Path::kHuge || p->next_block >= s->block_count) {
+    partials_.pop_back();
+    hot_.partials = partials_.size();
+    return;
+  }
+  const merapi_ref_block& block = s->blocks[p->next_block++];
+  hot_.work--;
+  p->at = p->object + block.offset;
+  p->remaining = block.count;
+}
+
+// ------------------------------------------------- stack, spill and drops
+
+void Tracer::make_room() {
+  uint64_t block = std::min<uint64_t>(kBlock, options_.stack_entries / 2);
+  uint64_t* from = &stack_[hot_.top - block];
+  if (options_.use_spill && geometry_.spill_words - spilled_ >= block) {
+    std::copy(from, from + block, geometry_.spill + spilled_);
+    spilled_ += block;
+    slow_.spill_writes += (block + 7) / 8;
+    hot_.top -= block;
+    return;
+  }
+  hot_.top -= block;
+  for (uint64_t i = 0; i < block; i++) drop_grey(from[i]);
+}
+
+// Forget a grey without losing what it leads to: count it now, and have its chunk swept again.
+void Tracer::drop_grey(uint64_t grey) {
+  if (check_stale_ && stale(grey)) {
+    slow_.stale++;
+    return;
+  }
+  uint64_t object = grey & ~kCounted;
+  hot_.work--;
+  const Shape* s = &shapes_.cached(klass_word(object));
+  if (s->klass_word == 0 || s->klass_word != klass_word(object)) s = slow_shape(grey);
+  if (s == nullptr) return;
+  switch (s->path) {
+    case Path::kMirror:
+    case Path::kDeferred:
+      visit_deferred(grey, *s);
+      return;
+    case Path::kLeaf:
+    case Path::kPrimArray:
+      account(grey, object_words(object, *s));
+      return;
+    default:
+      if (!account(grey, object_words(object, *s))) return;
+      slow_.dropped++;
+      regions_.flag_chunk(object);
+  }
+}
+
+// The spill area lies in the window: what comes back is checked like anything read there.
+bool Tracer::refill() {
+  uint64_t block = std::min({kBlock, spilled_, uint64_t{options_.stack_entries / 2}});
+  spilled_ -= block;
+  slow_.spill_reads += (block + 7) / 8;
+  for (uint64_t i = 0; i < block; i++) {
+    uint64_t grey = load(geometry_.spill[spilled_ + i]);
+    uint64_t object = grey & ~kCounted;
+    if (object >= geometry_.heap_bytes || (object & geometry_.alignment_mask()) != 0 || stale(grey) ||
+        !marked(object)) {
+      slow_.stale++;
+      continue;
+    }
+    stack_[hot_.top++] = grey;
+  }
+  hot_.work--;
+  return true;
+}
+
+// ----------------------------------------------------------------- sweep
+
+void Tracer::command(uint32_t first, uint32_t count) {
+  for (uint32_t r = first; r < first + count; r++) regions_.command(r);
+  slices_.push_back({first, first + count});
+}
+
+// Called when nothing is in flight and the stack is empty. False: nothing is left at all.
+bool Tracer::more() {
+  if (hot_.sweep_bits != 0 || hot_.sweep_next < hot_.sweep_end) return true;
+  if (spilled_ != 0) return refill();
+  return next_segment();
+}
+
+void Tracer::end_segment() {
+  if (!in_segment_) return;
+  in_segment_ = false;
+  if (!segment_is_chunk_) {
+    regions_.swept(segment_region_);
+    regions_.host_bits(segment_region_).clear();
+  }
+  segment_host_ = nullptr;
+  segment_edge_ = &no_edge_;
+}
+
+void Tracer::start_segment(uint32_t region, uint64_t start, uint64_t end) {
+  WordSpan span = words_of(geometry_, start, end);
+  in_segment_ = true;
+  segment_region_ = region;
+  segment_end_ = end;
+  segment_last_mask_ = span.last_mask;
+  hot_.sweep_next = span.first;
+  hot_.sweep_end = span.first + span.count;
+  hot_.sweep_bits = 0;
+  // Opening read these words once already.
+  hot_.work -= int64_t(span.count / 8) + 1;
+}
+
+bool Tracer::next_segment() {
+  end_segment();
+  while (chunk_at_ < chunk_end_) {
+    uint32_t region = uint32_t(chunk_at_ >> geometry_.region_log2);
+    uint64_t start = chunk_at_;
+    chunk_at_ = std::min(chunk_end_, regions_.start(region) + geometry_.region_bytes());
+    if (region >= geometry_.region_count) break;
+    uint64_t end = std::min(chunk_at_, edges_[region].limit);
+    if (end <= start) continue;  // unopened regions have limit 0
+    segment_is_chunk_ = true;
+    segment_host_ = regions_.state(region) == RegionState::kPlain ? &regions_.host_bits(region) : nullptr;
+    if (segment_host_ != nullptr) segment_host_->rewind();
+    segment_host_only_ = false;
+    segment_counted_ = ~uint64_t{0};
+    segment_edge_ = &no_edge_;
+    start_segment(region, start, end);
+    return true;
+  }
+  while (!slices_.empty()) {
+    Slice& slice = slices_.front();
+    if (slice.next == slice.end) {
+      slices_.pop_front();
+      slices_swept_++;
+      continue;
+    }
+    if (hot_.work <= 0) return true;
+    uint32_t region = slice.next++;
+    bool fell = false;
+    Fault f = regions_.open(region);
+    if (!f) f = regions_.refresh_one(region, &fell);
+    if (f) {
+      fail(f.code, f.address, f.detail);
+      return true;
+    }
+    if (fell) check_stale_ = true;
+    RegionState state = regions_.state(region);
+    segment_is_chunk_ = false;
+    segment_host_only_ = state == RegionState::kHostOnly || state == RegionState::kPlain;
+    bool again = state == RegionState::kSwept;
+    segment_counted_ = again ? ~uint64_t{0} : 0;
+    segment_host_ = nullptr;
+    if (!again && (segment_host_only_ || regions_.host_bits(region).population() != 0)) {
+      segment_host_ = &regions_.host_bits(region);
+      segment_host_->rewind();
+    }
+    segment_edge_ = state == RegionState::kPending ? &edges_[region] : &no_edge_;
+    start_segment(region, regions_.start(region), edges_[region].limit);
+    if (hot_.sweep_next < hot_.sweep_end) return true;
+    end_segment();
+  }
+  if (regions_.flagged() != 0) {
+    uint64_t bytes;
+    regions_.take_chunk(&chunk_at_, &bytes);
+    chunk_end_ = chunk_at_ + bytes;
+    slow_.rescans++;
+    return true;
+  }
+  return false;
+}
+
+bool Tracer::busy() const {
+  return hot_.top != 0 || hot_.partials != 0 || hot_.objects_head != hot_.objects_tail ||
+         hot_.references_head != hot_.references_tail || hot_.sweep_bits != 0 || hot_.sweep_next < hot_.sweep_end ||
+         spilled_ != 0 || !slices_.empty() || chunk_at_ < chunk_end_ || regions_.flagged() != 0;
+}
+
+// ---------------------------------------------------------------- pauses
+
+void Tracer::trim_segment() {
+  if (!in_segment_) return;
+  segment_end_ = std::min(segment_end_, edges_[segment_region_].limit);
+  uint64_t start = regions_.start(segment_region_);
+  WordSpan span = words_of(geometry_, start, std::max(segment_end_, start));
+  uint64_t end = span.first + span.count;
+  if (end <= hot_.sweep_end) {
+    hot_.sweep_end = std::max(end, std::min(hot_.sweep_next, hot_.sweep_end));
+    segment_last_mask_ = span.last_mask;
+  }
+  if (hot_.sweep_bits == 0) return;
+  hot_.sweep_bits &= bitmap_[hot_.sweep_base >> (geometry_.alignment_log2 + 6)];
+  for (uint64_t bits = hot_.sweep_bits; bits != 0; bits &= bits - 1) {
+    int bit = __builtin_ctzll(bits);
+    if (hot_.sweep_base + (uint64_t(bit) << geometry_.alignment_log2) >= segment_end_) {
+      hot_.sweep_bits &= ~(uint64_t{1} << bit);
+    }
+  }
+}
+
+void Tracer::refresh() {
+  bool fell;
+  if (Fault f = regions_.refresh(&fell)) return fail(f.code, f.address, f.detail);
+  if (!fell) return;
+  check_stale_ = true;
+  slow_.limits_fell++;
+  uint32_t tail = hot_.references_head;
+  for (uint32_t i = hot_.references_head; i != hot_.references_tail; i++) {
+    uint64_t offset = references_[i & (kReferenceQueue - 1)];
+    if (stale(offset)) {
+      slow_.above++;
+    } else {
+      references_[tail++ & (kReferenceQueue - 1)] = offset;
+    }
+  }
+  hot_.references_tail = tail;
+  tail = hot_.objects_head;
+  for (uint32_t i = hot_.objects_head; i != hot_.objects_tail; i++) {
+    uint64_t grey = objects_[i & (kObjectQueue - 1)];
+    if (stale(grey)) {
+      slow_.stale++;
+    } else {
+      objects_[tail++ & (kObjectQueue - 1)] = grey;
+    }
+  }
+  hot_.objects_tail = tail;
+  auto gone = std::remove_if(partials_.begin(), partials_.end(), [&](const Partial& p) { return stale(p.object); });
+  slow_.stale += uint64_t(partials_.end() - gone);
+  partials_.erase(gone, partials_.end());
+  hot_.partials = partials_.size();
+  trim_segment();
+}
+
+// -------------------------------------------------------------- counters
+
+void Tracer::export_counters(uint64_t* v) const {
+  v[MERAPI_COUNTER_OBJECTS_MARKED] = hot_.marked;
+  v[MERAPI_COUNTER_OBJECTS_SCANNED] = hot_.scanned;
+  v[MERAPI_COUNTER_REFERENCES_READ] = hot_.references;
+  v[MERAPI_COUNTER_REFS_NULL] = hot_.nulls;
+  v[MERAPI_COUNTER_REFS_OUTSIDE] = slow_.outside;
+  v[MERAPI_COUNTER_REFS_ABOVE_LIMIT] = slow_.above;
+  v[MERAPI_COUNTER_REFS_MARKED] = hot_.tested - hot_.marked;
+  v[MERAPI_COUNTER_LIVE_WORDS] = hot_.live_words;
+  v[MERAPI_COUNTER_SHAPE_HITS] = hot_.visits - std::min(hot_.visits, slow_.shape_misses);
+  v[MERAPI_COUNTER_SHAPE_MISSES] = slow_.shape_misses;
+  v[MERAPI_COUNTER_SHAPE_ABSENT] = slow_.shape_absent;
+  v[MERAPI_COUNTER_SPILL_WRITES] = slow_.spill_writes;
+  v[MERAPI_COUNTER_SPILL_READS] = slow_.spill_reads;
+  v[MERAPI_COUNTER_GREYS_DROPPED] = slow_.dropped;
+  v[MERAPI_COUNTER_RESCANS] = slow_.rescans;
+  v[MERAPI_COUNTER_GREYS_SUBMITTED] = slow_.submitted;
+  v[MERAPI_COUNTER_GREYS_STALE] = slow_.stale;
+}
+
+}  // namespace merapi::sim

@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The slave behind one AXI port, without pins: what was accepted, when it is over, what is answered next.
+// Bytes move when an access is over, not when it is accepted, so that a tracer that reads a line before its write was
+// answered reads the old one.
+#ifndef MERAPI_SIM_RTL_AXI_MEMORY_H_
+#define MERAPI_SIM_RTL_AXI_MEMORY_H_
+
+#include <cstdint>
+#include <deque>
+#include <vector>
+
+#include "sim/engine/engine.h"
+#include "sim/rtl/simulation.h"
+#include "sim/rtl/timing.h"
+#include "sim/rtl/window_access.h"
+
+namespace merapi::sim::rtl {
+
+class AxiMemory {
+ public:
+  enum Response : uint8_t { kOkay = 0, kSlaveError = 2, kDecodeError = 3 };
+  struct Read {
+    uint32_t id;
+    uint8_t response;
+    Line line;
+  };
+  struct Written {
+    uint32_t id;
+    uint8_t response;
+  };
+
+  AxiMemory(const WindowMemory& memory, Timing* timing, unsigned ports, const SimulationOptions& options)
+      : memory_(memory), timing_(timing), options_(options), ports_(ports) {}
+
+  bool takes_read(unsigned port, uint64_t address) { return timing_->accepts(port, address, false); }
+  bool takes_write(unsigned port, uint64_t address) { return timing_->accepts(port, address, true); }
+  void read(unsigned port, uint32_t id, uint64_t address) {
+    if (address == MERAPI_HOST_INDEX_OFFSET) looks_++;
+    timing_->start(port, address, false, add({port, id, address, false, {}, 0}));
+  }
+  void write(unsigned port, uint32_t id, uint64_t address, const Line& line, uint64_t strobe) {
+    timing_->start(port, address, true, add({port, id, address, true, line, strobe}));
+  }
+
+  void tick() {
+    finished_.clear();
+    timing_->tick(&finished_);
+    for (uint32_t token : finished_) finish(token);
+  }
+
+  std::deque<Read>& reads(unsigned port) { return ports_[port].reads; }
+  std::deque<Written>& written(unsigned port) { return ports_[port].written; }
+  uint64_t looks() const { return looks_; }
+  AccessCounts counts() const { return counts_; }
+  bool take_news() {
+    bool news = news_;
+    news_ = false;
+    return news;
+  }
+
+ private:
+  struct Access {
+    unsigned port;
+    uint32_t id;
+    uint64_t address;
+    bool write;
+    Line line;
+    uint64_t strobe;
+  };
+  struct Port {
+    std::deque<Read> reads;
+    std::deque<Written> written;
+  };
+  uint32_t add(const Access& a) {
+    if (free_.empty()) {
+      accesses_.push_back(a);
+      return uint32_t(accesses_.size() - 1);
+    }
+    uint32_t token = free_.back();
+    free_.pop_back();
+    accesses_[token] = a;
+    return token;
+  }
+  void finish(uint32_t token) {
+    const Access& a = accesses_[token];
+    bool inside = a.address + 64 <= memory_.bytes;
+    uint8_t response = inside ? kOkay : kDecodeError;
+    if (a.write) {
+      counts_.writes++;
+      if (inside && counts_.writes == options_.write_error_at) response = kSlaveError;
+      if (response == kOkay) {
+        write_line(memory_.base, a.address, a.line, a.strobe);
+        if (a.address < MERAPI_CONTROL_BYTES) news_ = true;
+      }
+      ports_[a.port].written.push_back({a.id, response});
+    } else {
+      counts_.reads++;
+      if (inside && counts_.reads == options_.read_error_at) response = kSlaveError;
+      Read r{a.id, response, {}};
+      if (response == kOkay) read_line(memory_.base + a.address, &r.line);
+      ports_[a.port].reads.push_back(r);
+    }
+    free_.push_back(token);
+  }
+
+  const WindowMemory memory_;
+  Timing* const timing_;
+  const SimulationOptions options_;
+  std::vector<Port> ports_;
+  std::vector<Access> accesses_;
+  std::vector<uint32_t> free_, finished_;
+  AccessCounts counts_;
+  uint64_t looks_ = 0;
+  bool news_ = false;
+};
+
+}  // namespace merapi::sim::rtl
+
+#endif  // MERAPI_SIM_RTL_AXI_MEMORY_H_

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A Verilated tracer with memory at its AXI ports: one object per window.
+#ifndef MERAPI_SIM_RTL_SIMULATION_H_
+#define MERAPI_SIM_RTL_SIMULATION_H_
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "sim/engine/engine.h"
+#include "sim/rtl/timing.h"
+
+namespace merapi::sim::rtl {
+
+struct SimulationOptions {
+  EngineOptions common;
+  // Injected errors, for tests: the nth line read (written) answers SLVERR. 0: never.
+  uint64_t read_error_at = 0, write_error_at = 0;
+  // Responses are withheld with this probability per cycle, for tests.
+  uint32_t stall_percent = 0;
+  uint64_t seed = 1;
+  // Waveform: a VCD file from cycle `trace_from` on, `trace_cycles` long. Empty: none.
+  std::string trace_file;
+  uint64_t trace_from = 0, trace_cycles = ~uint64_t{0};
+};
+
+struct AccessCounts {
+  uint64_t reads = 0, writes = 0;  // lines
+};
+
+class Simulation {
+ public:
+  virtual ~Simulation() = default;
+  virtual void cycle() = 0;
+  // Nothing to do before the host does something (as of the last cycle).
+  virtual bool sleeping() const = 0;
+  virtual uint32_t state() const = 0;
+  virtual uint32_t trace_cycle_id() const = 0;
+  virtual uint64_t cycles() const = 0;
+  // How often the host's index line was asked for: a look at the host that began after a moment is one counted later.
+  virtual uint64_t looks() const = 0;
+  virtual AccessCounts accesses() const = 0;
+  // Control page lines written since the last call.
+  virtual bool take_news() = 0;
+};
+
+// Presets that this build contains.
+std::vector<std::string> presets();
+// Throws std::runtime_error for a preset that is not among presets().
+std::unique_ptr<Simulation> make_simulation(const std::string& preset, const WindowMemory& memory,
+                                            std::unique_ptr<Timing> timing, const SimulationOptions& options);
+
+}  // namespace merapi::sim::rtl
+
+#endif  // MERAPI_SIM_RTL_SIMULATION_H_

@@ -1,0 +1,229 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every fault code that a host or a memory can cause, with its address and detail, and what the tracer does after it.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "sim/rtl/test/rtl_machine.h"
+
+namespace merapi::sim::rtl::test {
+namespace {
+
+using merapi::sim::test::WindowShape;
+constexpr uint64_t kPatience = 100'000;
+constexpr uint64_t kKlass = 0x1000;
+
+class RtlFault : public testing::Test {
+ protected:
+  RtlFault() : window_(WindowShape{}) {
+    merapi_shape s{};
+    s.klass_word = kKlass;
+    s.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    s.size_words = 3;
+    window_.put_shape(s, {{12, 2}});
+    for (uint32_t r = 0; r < window_.shape.regions; r++) {
+      window_.limits()[r] = (uint64_t{r} + 1) << window_.shape.region_log2;
+    }
+  }
+  // An object of `klass` at heap offset `at`, greyed by the host.
+  void object(uint64_t at, uint32_t klass, uint64_t reference) {
+    std::memcpy(window_.heap() + at + 8, &klass, 4);
+    uint32_t narrow = reference == 0 ? 0 : uint32_t((reference - window_.shape.narrow_base) >> window_.shape.narrow_shift);
+    std::memcpy(window_.heap() + at + 12, &narrow, 4);
+    window_.mark(0, at);
+  }
+  RtlMachine& machine(RtlMachineOptions options = {}) {
+    machine_ = std::make_unique<RtlMachine>(&window_, options);
+    EXPECT_TRUE(machine_->attach());
+    return *machine_;
+  }
+  void expect(uint32_t code, uint64_t address, uint64_t detail) {
+    EXPECT_EQ(machine_->fault_after(kPatience), code) << merapi_fault_name(machine_->fault().code);
+    EXPECT_EQ(machine_->fault().address, address);
+    EXPECT_EQ(machine_->fault().detail, detail);
+    EXPECT_TRUE(machine_->run_until([&] { return machine_->state() == MERAPI_DEVICE_STATE_FAULTED; }, kPatience));
+  }
+  void trace() {
+    machine_->begin(0);
+    machine_->command(MERAPI_OP_TRACE_REGION, 0, window_.shape.regions, 0);
+  }
+  // After a fault: an abort ends it, and the next cycle runs.
+  void expect_recovery() {
+    machine_->abort();
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->abort_acknowledged(); }, kPatience));
+    machine_->complete();
+    machine_->begin(1);
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->idle(); }, kPatience));
+  }
+  uint64_t address(uint64_t offset) const { return window_.shape.heap_base + offset; }
+  uint64_t config_at(uint64_t field) const { return MERAPI_CONFIG_OFFSET + field; }
+
+  Window window_;
+  std::unique_ptr<RtlMachine> machine_;
+};
+
+TEST_F(RtlFault, NoneAndIdle) {
+  object(64, kKlass, address(128));
+  std::memcpy(window_.heap() + 128 + 8, &kKlass, 4);
+  machine();
+  trace();
+  ASSERT_TRUE(machine_->run_until([&] { machine_->complete(); return machine_->idle(); }, kPatience));
+  EXPECT_TRUE(window_.marked(0, 128));
+  EXPECT_EQ(window_.live()[0], 3u);
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), 1u);
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_SCANNED), 2u);
+}
+TEST_F(RtlFault, BadMagic) {
+  window_.control<merapi_identity>(MERAPI_IDENTITY_OFFSET)->magic = 0x1234;
+  machine();
+  expect(MERAPI_FAULT_BAD_MAGIC, 0x1234, 0);
+}
+TEST_F(RtlFault, BadVersion) {
+  window_.control<merapi_identity>(MERAPI_IDENTITY_OFFSET)->version_major = 9;
+  machine();
+  expect(MERAPI_FAULT_BAD_VERSION, 8, 9u << 16 | MERAPI_VERSION_MINOR);
+}
+TEST_F(RtlFault, BadConfigField) {
+  machine();
+  window_.config()->oop_bytes = 5;
+  machine_->begin(0);
+  expect(MERAPI_FAULT_BAD_CONFIG, config_at(offsetof(merapi_config, oop_bytes)), 5);
+  window_.config()->oop_bytes = 4;
+  expect_recovery();
+}
+TEST_F(RtlFault, BadConfigOverlap) {
+  machine();
+  auto* areas = window_.directory()->area;
+  areas[MERAPI_AREA_LIVE].offset = areas[MERAPI_AREA_LIMITS].offset;
+  machine_->begin(0);
+  expect(MERAPI_FAULT_BAD_CONFIG, MERAPI_DIRECTORY_OFFSET + 16 * MERAPI_AREA_LIVE, areas[MERAPI_AREA_LIMITS].offset);
+}
+TEST_F(RtlFault, BadConfigBeyondWindow) {
+  machine();
+  window_.directory()->area[MERAPI_AREA_HEAP].size = window_.bytes;
+  machine_->begin(0);
+  expect(MERAPI_FAULT_BAD_CONFIG, MERAPI_DIRECTORY_OFFSET + 16 * MERAPI_AREA_HEAP + 8, window_.bytes);
+}
+TEST_F(RtlFault, BadConfigLimit) {
+  window_.limits()[2] = 64;
+  machine();
+  trace();
+  expect(MERAPI_FAULT_BAD_CONFIG, window_.layout.area[MERAPI_AREA_LIMITS].offset + 16, 64);
+}
+TEST_F(RtlFault, BadCommandOpcode) {
+  machine();
+  machine_->begin(0);
+  machine_->command(77, 0, 0, 0);
+  expect(MERAPI_FAULT_BAD_COMMAND, 1, 77);
+  expect_recovery();
+}
+TEST_F(RtlFault, BadCommandRange) {
+  machine();
+  machine_->begin(0);
+  machine_->command(MERAPI_OP_TRACE_REGION, 15, 2, 0);
+  expect(MERAPI_FAULT_BAD_COMMAND, 1, MERAPI_OP_TRACE_REGION);
+}
+TEST_F(RtlFault, BadCommandClearOfTheCyclesBitmap) {
+  machine();
+  machine_->begin(0);
+  machine_->command(MERAPI_OP_CLEAR_BITMAP, 0, 0, 1);
+  expect(MERAPI_FAULT_BAD_COMMAND, 1, MERAPI_OP_CLEAR_BITMAP);
+}
+TEST_F(RtlFault, BadSequence) {
+  machine();
+  machine_->begin(0);
+  reinterpret_cast<merapi_submission*>(window_.area(MERAPI_AREA_SUBMISSION))[0].sequence = 5;
+  expect(MERAPI_FAULT_BAD_SEQUENCE, 0, 5);
+}
+TEST_F(RtlFault, RingOverrun) {
+  machine();
+  uint64_t beyond = window_.shape.submission_entries + 1;
+  window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->submission_produced = beyond;
+  expect(MERAPI_FAULT_RING_OVERRUN, beyond, 0);
+}
+TEST_F(RtlFault, CompletionIndexImpossible) {
+  machine();
+  window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->completion_consumed = 3;
+  expect(MERAPI_FAULT_RING_OVERRUN, 3, 0);
+}
+TEST_F(RtlFault, BadReference) {
+  WindowShape s;
+  s.narrow_shift = 2;
+  object(64, kKlass, 0);
+  window_.config()->narrow_oop_shift = 2;
+  window_.config()->narrow_oop_base = window_.shape.heap_base;
+  uint32_t narrow = 0x104 >> 2;
+  std::memcpy(window_.heap() + 64 + 12, &narrow, 4);
+  machine();
+  trace();
+  expect(MERAPI_FAULT_BAD_REFERENCE, address(0x104), address(64));
+  expect_recovery();
+}
+TEST_F(RtlFault, BadObjectEmpty) {
+  merapi_shape s{};
+  s.klass_word = 0x2000;
+  s.kind = MERAPI_SHAPE_KIND_INSTANCE;
+  window_.put_shape(s);
+  object(64, 0x2000, 0);
+  machine();
+  trace();
+  expect(MERAPI_FAULT_BAD_OBJECT, address(64), 0);
+}
+TEST_F(RtlFault, BadObjectBeyondHeap) {
+  merapi_shape s{};
+  s.klass_word = 0x3000;
+  s.kind = MERAPI_SHAPE_KIND_PRIM_ARRAY;
+  s.header_bytes = 16;
+  window_.put_shape(s);
+  uint64_t at = window_.heap_bytes() - 64;
+  object(at, 0x3000, 0);
+  uint32_t length = 1000;
+  std::memcpy(window_.heap() + at + 12, &length, 4);
+  machine();
+  trace();
+  expect(MERAPI_FAULT_BAD_OBJECT, address(at), 1016 / 8);
+}
+TEST_F(RtlFault, BadShape) {
+  merapi_shape s{};
+  s.klass_word = 0x4000;
+  s.kind = MERAPI_SHAPE_KIND_INSTANCE;
+  s.size_words = 2;
+  window_.put_shape(s, {{12, 2}});
+  object(64, 0x4000, 0);
+  machine();
+  trace();
+  EXPECT_EQ(machine_->fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_SHAPE));
+  EXPECT_EQ(machine_->fault().address, 0x4000u);
+}
+// An error at any of the first accesses, one after the other: always a fault with an address in the window, never a
+// mark, a live word or a completion made of what was not read.
+TEST_F(RtlFault, MemoryErrorsAnywhere) {
+  object(64, kKlass, address(128));
+  std::memcpy(window_.heap() + 128 + 8, &kKlass, 4);
+  // Look-ups of the host's lines before the cycle are not counted from here: start where the cycle does.
+  for (uint64_t nth = 40; nth < 110; nth++) {
+    Window window(window_.shape);
+    std::memcpy(window.base, window_.base, 4096);
+    for (int a : {MERAPI_AREA_SHAPES, MERAPI_AREA_LIMITS}) std::memcpy(window.area(a), window_.area(a), window.layout.area[a].size);
+    std::memcpy(window.heap(), window_.heap(), 4096);
+    window.mark(0, 64);
+    RtlMachineOptions o;
+    o.simulation.read_error_at = nth;
+    RtlMachine m(&window, o);
+    ASSERT_TRUE(m.attach());
+    m.begin(0);
+    m.command(MERAPI_OP_TRACE_REGION, 0, window.shape.regions, 0);
+    m.run_until([&] { m.complete(); return m.idle() || m.fault().code != 0; }, 20000);
+    if (m.idle()) {
+      // The error hit a look at the host while nothing was attached, or was never reached.
+      EXPECT_TRUE(window.marked(0, 128)) << nth;
+      continue;
+    }
+    EXPECT_EQ(m.fault().code, uint32_t(MERAPI_FAULT_MEMORY)) << nth;
+    EXPECT_LT(m.fault().address, window.bytes);
+  }
+}
+
+}  // namespace
+}  // namespace merapi::sim::rtl::test

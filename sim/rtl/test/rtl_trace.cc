@@ -1,0 +1,413 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/rtl/test/rtl_trace.h"
+
+#include <algorithm>
+#include <cstring>
+#include <deque>
+#include <memory>
+#include <set>
+#include <sstream>
+
+#include "sim/rtl/test/rtl_machine.h"
+#include "sim/test/closure.h"
+#include "sim/test/heap_maker.h"
+
+namespace merapi::sim::rtl::test {
+namespace {
+
+using merapi::sim::test::Closure;
+using merapi::sim::test::ClosureInput;
+using merapi::sim::test::HeapMaker;
+using merapi::sim::test::MadeObject;
+using merapi::sim::test::naive_closure;
+using merapi::sim::test::Random;
+using merapi::sim::test::Topology;
+using merapi::sim::test::WindowShape;
+
+// Time in which anything that needs the memory alone must be over, in cycles: on-chip sweeps and slow memories included.
+constexpr uint64_t kPatience = 200'000;
+
+WindowShape choose_shape(Random* r) {
+  WindowShape s;
+  s.oop_bytes = r->percent(60) ? 4 : 8;
+  s.klass_bytes = r->percent(60) ? 4 : 8;
+  s.alignment_log2 = r->percent(50) ? 3 : uint8_t(r->between(3, 8));
+  s.region_log2 = std::max(uint8_t(r->between(16, 18)), uint8_t(s.alignment_log2 + 9));
+  s.regions = uint32_t(r->between(1, 20));
+  s.mirror_size_offset = uint32_t(8 + s.klass_bytes + 4 * r->below(8));
+  s.narrow_shift = r->percent(70) ? std::min<uint8_t>(s.alignment_log2, 5) : uint8_t(r->below(4));
+  s.spill_bytes = r->percent(50) ? 4096 : 65536;
+  s.heap_base = UINT64_C(0x600000000) + r->below(1000) * 0x10000;
+  s.narrow_base = r->percent(50) ? s.heap_base - 0x1000 : s.heap_base;
+  return s;
+}
+
+RtlMachineOptions choose_machine(Random* r, const TraceKnobs& knobs) {
+  RtlMachineOptions o;
+  o.preset = knobs.preset;
+  o.timing.least = uint32_t(r->between(1, 20));
+  o.timing.most = o.timing.least + uint32_t(r->percent(50) ? r->below(20) : r->below(300));
+  o.timing.accept_percent = uint32_t(r->percent(50) ? 100 : r->between(20, 90));
+  o.timing.seed = r->next();
+  o.simulation.stall_percent = uint32_t(r->percent(50) ? 0 : r->between(5, 70));
+  o.simulation.seed = r->next();
+  return o;
+}
+
+class Trace {
+ public:
+  Trace(uint64_t seed, const TraceKnobs& knobs) : knobs_(knobs), r_(seed), window_(choose_shape(&r_)) {
+    maker_ = std::make_unique<HeapMaker>(&window_, &r_, Topology(r_.below(5)));
+    maker_->make();
+    bitmap_ = uint32_t(r_.below(2));
+    maker_->mark_some(bitmap_, uint32_t(r_.percent(20) ? 0 : r_.between(1, 40)));
+    maker_->mark_some(1 - bitmap_, 30);
+    for (uint32_t i = 0; i < window_.shape.regions; i++) window_.live()[i] = r_.next();
+    if (knobs.tiny_spill) window_.directory()->area[MERAPI_AREA_SPILL] = {0, 0};
+    before_.assign(window_.base, window_.base + window_.bytes);
+    machine_ = std::make_unique<RtlMachine>(&window_, choose_machine(&r_, knobs));
+  }
+
+  std::string run() {
+    if (!machine_->attach()) return "no handshake";
+    start_cycle();
+    uint64_t steps = 0;
+    while (error_.str().empty()) {
+      if (++steps > 400'000) {
+        error_ << "no end after " << machine_->simulation->cycles() << " cycles, state " << machine_->state();
+        break;
+      }
+      const merapi_fault_record& f = machine_->fault();
+      if (f.code != 0) {
+        error_ << "fault " << merapi_fault_name(f.code) << " address " << std::hex << f.address << " detail " << f.detail;
+        break;
+      }
+      act();
+      if (commands_.empty() && pending_.empty() && machine_->idle()) break;
+    }
+    if (error_.str().empty()) check();
+    if (!error_.str().empty()) {
+      error_ << " (" << aborts_ << " aborts, " << pauses_ << " pauses, " << reclaimed_.size() << " reclaimed, "
+             << window_.shape.regions << " regions)";
+    }
+    return error_.str();
+  }
+
+ private:
+  void start_cycle() {
+    commands_.clear();
+    pending_.clear();
+    deferred_.clear();
+    unsized_.clear();
+    seen_.clear();
+    submitted_.clear();
+    expected_done_.clear();
+    commanded_.clear();
+    machine_->begin(bitmap_);
+    uint32_t at = 0, n = window_.shape.regions;
+    // Flagged chunks are swept whole, commanded or not: where greys are dropped, every region is commanded.
+    bool all = knobs_.tiny_spill;
+    std::vector<std::pair<uint32_t, uint32_t>> slices;
+    while (at < n) {
+      uint32_t count = uint32_t(r_.between(1, std::min<uint64_t>(n - at, 8)));
+      if (all || !r_.percent(10)) slices.push_back({at, count});
+      at += count;
+    }
+    if (!all && r_.percent(30)) {
+      uint32_t first = uint32_t(r_.below(n));
+      slices.push_back({first, uint32_t(r_.between(1, n - first))});
+    }
+    for (size_t i = slices.size(); i > 1; i--) std::swap(slices[i - 1], slices[r_.below(i)]);
+    for (auto [first, count] : slices) {
+      merapi_submission e{};
+      e.opcode = MERAPI_OP_TRACE_REGION;
+      e.arg = first;
+      e.payload[0] = count;
+      commands_.push_back(e);
+      for (uint32_t i = first; i < first + count; i++) commanded_.insert(i);
+    }
+    insert_others();
+  }
+
+  void insert_others() {
+    auto anywhere = [&](merapi_submission e) {
+      commands_.insert(commands_.begin() + long(r_.below(commands_.size() + 1)), e);
+    };
+    for (uint64_t i = r_.below(4); i != 0; i--) {
+      merapi_submission e{};
+      e.opcode = MERAPI_OP_GREY;
+      e.count = uint16_t(r_.below(7));
+      for (int k = 0; k < e.count; k++) {
+        e.payload[k] = maker_->any_address();
+        submitted_.push_back(e.payload[k]);
+      }
+      anywhere(e);
+    }
+    for (uint64_t i = r_.below(3); i != 0; i--) {
+      merapi_submission e{};
+      e.opcode = r_.percent(50) ? MERAPI_OP_FENCE : MERAPI_OP_NOP;
+      e.payload[0] = r_.next();
+      anywhere(e);
+    }
+    if (r_.percent(30)) {
+      merapi_submission e{};
+      e.opcode = MERAPI_OP_CLEAR_BITMAP;
+      e.arg = 1 - bitmap_;
+      e.payload[0] = r_.below(window_.shape.regions);
+      e.payload[1] = r_.between(1, window_.shape.regions - e.payload[0]);
+      anywhere(e);
+    }
+    if (r_.percent(10)) {
+      merapi_submission e{};
+      e.opcode = MERAPI_OP_INVALIDATE_SHAPES;
+      anywhere(e);
+    }
+  }
+
+  void act() {
+    uint64_t dice = r_.below(100);
+    if (dice < 50) {
+      machine_->run(r_.percent(80) ? r_.between(1, 100) : r_.between(100, 3000));
+    } else if (dice < 65) {
+      submit_next();
+    } else if (dice < (knobs_.slow_host ? 66 : 90)) {
+      read_completions(r_.percent(50) ? ~size_t{0} : r_.between(1, 5));
+    } else if (dice < 97) {
+      submit_answers();
+    } else if (dice < 99) {
+      if (knobs_.pauses && r_.percent(20)) pause();
+    } else if (knobs_.aborts && aborts_ < 3 && r_.percent(5)) {
+      abort();
+    }
+  }
+
+  void submit_next() {
+    if (commands_.empty() || !machine_->room()) return;
+    merapi_submission e = commands_.front();
+    commands_.pop_front();
+    e.cycle = machine_->cycle;
+    bool answered =
+        e.opcode == MERAPI_OP_TRACE_REGION || e.opcode == MERAPI_OP_FENCE || e.opcode == MERAPI_OP_CLEAR_BITMAP;
+    if (answered) expected_done_.push_back({machine_->produced, e});
+    machine_->submit(e);
+  }
+
+  void submit_answers() {
+    while (!pending_.empty() && machine_->room()) {
+      std::vector<uint64_t> some;
+      while (!pending_.empty() && some.size() < MERAPI_ENTRY_WORDS) {
+        some.push_back(pending_.front());
+        pending_.pop_front();
+      }
+      machine_->grey(some);
+    }
+  }
+
+  void read_completions(size_t count) {
+    for (const merapi_completion& c : machine_->complete(count)) {
+      if (c.cycle != machine_->cycle) {
+        if (c.cycle > machine_->cycle || aborts_ == 0) error_ << "completion of cycle " << c.cycle << "; ";
+        continue;
+      }
+      switch (c.type) {
+        case MERAPI_COMP_DONE:
+          done(c);
+          break;
+        case MERAPI_COMP_DEFER:
+          for (int i = 0; i < c.count; i++) defer(c.payload[i], (c.flags >> MERAPI_DEFER_FLAG_UNSIZED & 1) != 0);
+          break;
+        case MERAPI_COMP_SHAPE_SEEN:
+          for (int i = 0; i < c.count; i++) {
+            // The contract allows to report a klass again.
+            if (!seen_.insert(c.payload[i]).second) continue;
+            for (uint64_t a : maker_->answer(c.payload[i])) pending_.push_back(a);
+          }
+          break;
+        case MERAPI_COMP_FAULT:
+          break;
+        default:
+          error_ << "completion type " << int(c.type) << "; ";
+      }
+    }
+  }
+
+  void done(const merapi_completion& c) {
+    if (expected_done_.empty()) {
+      error_ << "unexpected DONE; ";
+      return;
+    }
+    auto [index, e] = expected_done_.front();
+    expected_done_.pop_front();
+    if (c.arg != e.opcode || c.payload[0] != index || c.payload[1] != e.arg || c.payload[2] != e.payload[0]) {
+      error_ << "DONE of another command or out of order; ";
+    }
+    if (e.opcode != MERAPI_OP_CLEAR_BITMAP) return;
+    uint64_t words = window_.region_bytes() >> (window_.shape.alignment_log2 + 6);
+    const uint64_t* from = window_.bitmap(int(e.arg)) + e.payload[0] * words;
+    if (std::any_of(from, from + e.payload[1] * words, [](uint64_t w) { return w != 0; })) error_ << "not cleared; ";
+  }
+
+  void defer(uint64_t address, bool unsized) {
+    uint64_t offset = address - window_.shape.heap_base;
+    if (offset >= window_.heap_bytes()) {
+      error_ << "DEFER of an address outside the heap; ";
+      return;
+    }
+    if (unsized && !unsized_.insert(offset).second) error_ << "an unsized object reported twice; ";
+    if (!deferred_.insert(offset).second) return;
+    for (uint64_t a : maker_->answer(address)) pending_.push_back(a);
+  }
+
+  // What the device may write in a cycle, as one number; nothing of it may move while it is paused.
+  uint64_t device_areas() {
+    uint64_t hash = 0;
+    auto add = [&](const uint8_t* from, uint64_t bytes) {
+      for (uint64_t i = 0; i + 8 <= bytes; i += 8) {
+        uint64_t w;
+        std::memcpy(&w, from + i, 8);
+        hash = (hash ^ w) * UINT64_C(0x100000001b3) + i;
+      }
+    };
+    for (int a : {MERAPI_AREA_BITMAP0, MERAPI_AREA_BITMAP1, MERAPI_AREA_LIVE, MERAPI_AREA_SPILL, MERAPI_AREA_COMPLETION}) {
+      bool bitmap = a == MERAPI_AREA_BITMAP0 || a == MERAPI_AREA_BITMAP1;
+      add(window_.area(a),
+          bitmap ? window_.heap_bytes() >> (window_.shape.alignment_log2 + 3) : window_.layout.area[a].size);
+    }
+    return hash;
+  }
+
+  // The marks that the device shows at a pause are of objects below their limits: nothing half done is visible.
+  void pause() {
+    pauses_++;
+    machine_->request_pause();
+    if (!machine_->run_until([&] { return machine_->pause_acknowledged(); }, kPatience)) {
+      error_ << "pause not acknowledged; ";
+      return;
+    }
+    uint64_t hash = device_areas();
+    machine_->run(r_.below(2000));
+    if (device_areas() != hash) error_ << "written while paused; ";
+    if (knobs_.reclaims && r_.percent(50)) reclaim();
+    machine_->resume();
+  }
+
+  // Eager reclaim of a humongous primitive array: bits and live words cleared, its regions free.
+  void reclaim() {
+    std::vector<const MadeObject*> candidates;
+    for (const MadeObject& o : maker_->objects()) {
+      if (o.humongous && o.primitive && reclaimed_.count(o.offset) == 0) candidates.push_back(&o);
+    }
+    if (candidates.empty()) return;
+    const MadeObject& o = *r_.pick(candidates);
+    reclaimed_.insert(o.offset);
+    clear_bit(o.offset);
+    for (uint64_t at = o.offset; at < o.offset + o.words * 8; at += window_.region_bytes()) {
+      uint64_t region = at >> window_.shape.region_log2;
+      window_.limits()[region] = region << window_.shape.region_log2;
+      window_.live()[region] = 0;
+    }
+    std::memset(window_.heap() + o.offset, 0xA5, o.words * 8);
+  }
+  void clear_bit(uint64_t offset) {
+    uint64_t bit = offset >> window_.shape.alignment_log2;
+    window_.bitmap(int(bitmap_))[bit / 64] &= ~(uint64_t{1} << (bit % 64));
+  }
+
+  void abort() {
+    aborts_++;
+    machine_->abort();
+    if (!machine_->run_until([&] { return machine_->abort_acknowledged(); }, kPatience)) {
+      error_ << "abort not acknowledged; ";
+      return;
+    }
+    if (r_.percent(50)) read_completions(~size_t{0});
+    for (int b : {0, 1}) {
+      uint64_t bytes = window_.heap_bytes() >> (window_.shape.alignment_log2 + 3);
+      std::memcpy(window_.bitmap(b), before_.data() + window_.layout.area[MERAPI_AREA_BITMAP0 + b].offset, bytes);
+    }
+    for (uint64_t offset : reclaimed_) clear_bit(offset);
+    start_cycle();
+  }
+
+  void check() {
+    read_completions(~size_t{0});
+    if (!expected_done_.empty()) error_ << "a DONE is missing; ";
+    std::memcpy(before_.data() + window_.layout.area[MERAPI_AREA_LIMITS].offset, window_.limits(),
+                window_.shape.regions * 8);
+    ClosureInput in;
+    in.window = before_.data();
+    in.bitmap = bitmap_;
+    in.commanded = commanded_;
+    in.submitted = submitted_;
+    in.answer_object = [&](uint64_t a) { return maker_->answer(a); };
+    in.answer_klass = in.answer_object;
+    Closure want = naive_closure(in);
+
+    uint64_t step = uint64_t{1} << window_.shape.alignment_log2;
+    std::set<uint64_t> have;
+    for (uint64_t at = 0; at < window_.heap_bytes(); at += step) {
+      if (window_.marked(int(bitmap_), at)) have.insert(at);
+    }
+    compare("marked", have, want.marked);
+    // Reported before it was reclaimed: the host checks limits itself.
+    for (uint64_t o : reclaimed_) deferred_.erase(o), unsized_.erase(o);
+    compare("deferred", deferred_, want.deferred);
+    compare("unsized", unsized_, want.unsized);
+    // A klass seen on an object that was reclaimed later is no mistake either.
+    if (reclaimed_.empty()) compare("klasses", seen_, want.klasses);
+    for (uint32_t i = 0; i < window_.shape.regions; i++) {
+      if (window_.live()[i] != want.live[i]) {
+        error_ << "live words of region " << i << ": " << window_.live()[i] << " not " << want.live[i] << "; ";
+      }
+    }
+    auto count = [&](int c) { return machine_->counter(c); };
+    if (reclaimed_.empty() && count(MERAPI_COUNTER_OBJECTS_MARKED) != want.newly.size()) error_ << "OBJECTS_MARKED; ";
+    uint64_t sum = count(MERAPI_COUNTER_REFS_NULL) + count(MERAPI_COUNTER_REFS_OUTSIDE) +
+                   count(MERAPI_COUNTER_REFS_ABOVE_LIMIT) + count(MERAPI_COUNTER_REFS_MARKED) +
+                   count(MERAPI_COUNTER_OBJECTS_MARKED) + count(MERAPI_COUNTER_GREYS_DROPPED);
+    // A refused GREY entry is offered again as a whole, so that some of its references end more than once.
+    uint64_t read = count(MERAPI_COUNTER_REFERENCES_READ) + count(MERAPI_COUNTER_GREYS_SUBMITTED);
+    if (knobs_.tiny_spill ? sum < read : sum != read) error_ << "references: " << sum << " not " << read << "; ";
+    uint64_t heap = window_.layout.area[MERAPI_AREA_HEAP].offset;
+    if (reclaimed_.empty() && std::memcmp(window_.heap(), before_.data() + heap, window_.heap_bytes()) != 0) {
+      error_ << "the heap was written; ";
+    }
+  }
+
+  void compare(const char* what, const std::set<uint64_t>& have, const std::set<uint64_t>& want) {
+    size_t missing = 0, extra = 0;
+    uint64_t example = 0;
+    for (uint64_t x : want) {
+      if (have.count(x) == 0) missing++, example = x;
+    }
+    for (uint64_t x : have) {
+      if (want.count(x) == 0) extra++, example = x;
+    }
+    if (missing + extra != 0) {
+      error_ << what << ": " << missing << " missing, " << extra << " too many of " << want.size() << ", for instance "
+             << std::hex << example << std::dec << "; ";
+    }
+  }
+
+  const TraceKnobs knobs_;
+  Random r_;
+  Window window_;
+  std::unique_ptr<RtlMachine> machine_;
+  std::unique_ptr<HeapMaker> maker_;
+  std::vector<uint8_t> before_;
+  uint32_t bitmap_ = 0;
+  std::deque<merapi_submission> commands_;
+  std::deque<uint64_t> pending_;
+  std::deque<std::pair<uint64_t, merapi_submission>> expected_done_;
+  std::set<uint32_t> commanded_;
+  std::vector<uint64_t> submitted_;
+  std::set<uint64_t> deferred_, unsized_, seen_, reclaimed_;
+  int aborts_ = 0, pauses_ = 0;
+  std::ostringstream error_;
+};
+
+}  // namespace
+
+std::string rtl_trace(uint64_t seed, const TraceKnobs& knobs) { return Trace(seed, knobs).run(); }
+
+}  // namespace merapi::sim::rtl::test

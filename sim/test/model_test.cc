@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// The model against the naive closure over generated heaps. MERAPI_SEEDS: how many seeds each case runs (default 150);
+// MERAPI_SEED: run this one alone.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+
+#include "sim/test/random_trace.h"
+
+namespace merapi::sim::test {
+namespace {
+
+uint64_t from_environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
+}
+
+void run_seeds(const TraceKnobs& knobs) {
+  const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
+  uint64_t first = 1, count = from_environment("MERAPI_SEEDS", 150);
+  if (uint64_t only = from_environment("MERAPI_SEED", 0)) first = only, count = 1;
+  for (uint64_t seed = first; seed < first + count; seed++) {
+    std::string error = random_trace(seed, knobs);
+    EXPECT_EQ(error, "") << "replay: MERAPI_SEED=" << seed << " model_test --gtest_filter=" << info->test_suite_name()
+                         << "." << info->name();
+    if (!error.empty()) return;
+  }
+}
+
+}  // namespace
+
+TEST(RandomTrace, Plain) { run_seeds({.pauses = false, .reclaims = false, .aborts = false}); }
+TEST(RandomTrace, Pauses) { run_seeds({.reclaims = false, .aborts = false}); }
+TEST(RandomTrace, PausesWithReclaim) { run_seeds({.aborts = false}); }
+TEST(RandomTrace, Aborts) { run_seeds({}); }
+TEST(RandomTrace, TinyStackSpills) { run_seeds({.aborts = false, .tiny_stack = true}); }
+TEST(RandomTrace, TinyStackDrops) { run_seeds({.tiny_stack = true, .no_spill = true}); }
+TEST(RandomTrace, SlowHost) { run_seeds({.tiny_stack = true, .slow_host = true}); }
+
+}  // namespace merapi::sim::test

@@ -1,0 +1,185 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/test/window_fixture.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cstring>
+#include <stdexcept>
+
+namespace merapi::sim::test {
+
+Window::Window(const WindowShape& s) : shape(s) {
+  merapi_geometry g{};
+  g.heap_bytes = heap_bytes();
+  g.region_log2 = s.region_log2;
+  g.alignment_log2 = s.alignment_log2;
+  g.submission_entries = s.submission_entries;
+  g.completion_entries = s.completion_entries;
+  g.shape_slots = s.shape_slots;
+  g.spill_bytes = s.spill_bytes;
+  merapi_error error{};
+  if (merapi_layout_compute(&g, &layout, &error) < 0) throw std::runtime_error(error.message);
+  bytes = layout.window_bytes;
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) throw std::runtime_error("cannot map a test window");
+  base = static_cast<uint8_t*>(p);
+
+  std::copy(std::begin(layout.area), std::end(layout.area), directory()->area);
+  merapi_config c{};
+  c.heap_base = s.heap_base;
+  c.narrow_oop_base = s.narrow_base;
+  c.narrow_oop_shift = s.narrow_shift;
+  c.oop_bytes = s.oop_bytes;
+  c.klass_bytes = s.klass_bytes;
+  c.alignment_log2 = s.alignment_log2;
+  c.region_log2 = s.region_log2;
+  c.coherence = MERAPI_COHERENCE_COHERENT;
+  c.mirror_size_offset = s.mirror_size_offset;
+  c.region_count = s.regions;
+  *config() = c;
+  auto* identity = control<merapi_identity>(MERAPI_IDENTITY_OFFSET);
+  identity->version_major = MERAPI_VERSION_MAJOR;
+  identity->version_minor = MERAPI_VERSION_MINOR;
+  identity->control_bytes = MERAPI_CONTROL_BYTES;
+  identity->window_bytes = bytes;
+  identity->magic = MERAPI_MAGIC;
+  for (uint32_t r = 0; r < s.regions; r++) limits()[r] = uint64_t{r} << s.region_log2;
+}
+
+Window::~Window() { munmap(base, bytes); }
+
+void Window::put_shape(merapi_shape s, const std::vector<merapi_ref_block>& blocks) {
+  s.block_count = uint32_t(blocks.size());
+  if (blocks.size() <= MERAPI_SHAPE_INLINE_BLOCKS) {
+    std::copy(blocks.begin(), blocks.end(), s.block);
+  } else {
+    uint64_t size = blocks.size() * sizeof(merapi_ref_block);
+    if (extension_used_ + size > layout.area[MERAPI_AREA_SHAPE_EXTENSION].size) throw std::runtime_error("extension");
+    s.extension = extension_used_;
+    std::memcpy(area(MERAPI_AREA_SHAPE_EXTENSION) + extension_used_, blocks.data(), size);
+    extension_used_ += (size + 63) / 64 * 64;
+  }
+  uint64_t slots = layout.area[MERAPI_AREA_SHAPES].size / sizeof(merapi_shape);
+  int log2 = __builtin_ctzll(slots);
+  auto* table = reinterpret_cast<merapi_shape*>(area(MERAPI_AREA_SHAPES));
+  uint32_t folded = uint32_t(s.klass_word ^ s.klass_word >> 32);
+  uint64_t home = uint32_t(folded * MERAPI_SHAPE_HASH_MULTIPLIER) >> (32 - log2);
+  for (uint32_t i = 0; i < MERAPI_SHAPE_PROBE_LIMIT; i++) {
+    merapi_shape* slot = &table[(home + i) % slots];
+    if (slot->klass_word == MERAPI_SHAPE_KEY_EMPTY || slot->klass_word == s.klass_word ||
+        slot->klass_word == MERAPI_SHAPE_KEY_TOMBSTONE) {
+      *slot = s;
+      return;
+    }
+  }
+  throw std::runtime_error("no slot for a shape: choose other klass words or more slots");
+}
+
+Machine::Machine(Window* w, const TracerOptions& options)
+    : window(*w), model(WindowMemory{w->base, w->bytes}, this, EngineOptions{}, options) {}
+
+uint32_t Machine::take_memory_fault(uint64_t* offset) {
+  uint32_t code = memory_fault;
+  *offset = memory_fault_offset;
+  memory_fault = 0;
+  return code;
+}
+
+Step Machine::step() { return model.step(); }
+
+bool Machine::attach() {
+  uint64_t odd = host()->generation | 1;
+  host()->generation = odd;
+  model.step();
+  std::memset(request(), 0, sizeof *request());
+  host()->submission_produced = 0;
+  host()->completion_consumed = 0;
+  std::memset(window.area(MERAPI_AREA_COMPLETION), 0, window.layout.area[MERAPI_AREA_COMPLETION].size);
+  produced = consumed = 0;
+  host()->generation = odd + 1;
+  model.step();
+  return index()->generation == odd + 1;
+}
+
+bool Machine::room() const { return produced - index()->submission_consumed < window.shape.submission_entries; }
+
+void Machine::submit(merapi_submission e) {
+  if (!room()) throw std::runtime_error("submission ring full");
+  e.sequence = uint32_t(produced + 1);
+  auto* ring = reinterpret_cast<merapi_submission*>(window.area(MERAPI_AREA_SUBMISSION));
+  ring[produced % window.shape.submission_entries] = e;
+  host()->submission_produced = ++produced;
+  host()->doorbell++;
+}
+
+void Machine::begin(uint32_t bitmap) {
+  merapi_submission e{};
+  e.opcode = MERAPI_OP_BEGIN_CYCLE;
+  e.arg = bitmap;
+  e.cycle = ++cycle;
+  submit(e);
+}
+
+void Machine::trace(uint32_t first, uint32_t count) {
+  merapi_submission e{};
+  e.opcode = MERAPI_OP_TRACE_REGION;
+  e.arg = first;
+  e.payload[0] = count;
+  e.cycle = cycle;
+  submit(e);
+}
+
+void Machine::grey(const std::vector<uint64_t>& references) {
+  for (size_t i = 0; i < references.size(); i += MERAPI_ENTRY_WORDS) {
+    merapi_submission e{};
+    e.opcode = MERAPI_OP_GREY;
+    e.count = uint16_t(std::min<size_t>(MERAPI_ENTRY_WORDS, references.size() - i));
+    for (size_t j = 0; j < e.count; j++) e.payload[j] = references[i + j];
+    e.cycle = cycle;
+    submit(e);
+  }
+}
+
+std::vector<merapi_completion> Machine::complete(size_t count) {
+  std::vector<merapi_completion> out;
+  auto* ring = reinterpret_cast<merapi_completion*>(window.area(MERAPI_AREA_COMPLETION));
+  while (consumed != index()->completion_produced && out.size() < count) {
+    out.push_back(ring[consumed % window.shape.completion_entries]);
+    if (out.back().sequence != uint32_t(consumed + 1)) throw std::runtime_error("a completion is torn");
+    consumed++;
+  }
+  host()->completion_consumed = consumed;
+  return out;
+}
+
+bool Machine::idle() {
+  auto* r = window.control<merapi_idle_record>(MERAPI_IDLE_RECORD_OFFSET);
+  return r->idle == 1 && r->cycle == cycle && r->consumed == produced && r->produced == consumed;
+}
+
+uint32_t Machine::fault() { return window.control<merapi_fault_record>(MERAPI_FAULT_RECORD_OFFSET)->code; }
+uint32_t Machine::state() { return index()->state; }
+uint64_t Machine::counter(int which) { return window.control<merapi_counters>(MERAPI_COUNTERS_OFFSET)->value[which]; }
+
+void Machine::request_pause() {
+  request()->pause++;
+  host()->doorbell++;
+}
+bool Machine::pause_acknowledged() {
+  return window.control<merapi_device_ack>(MERAPI_DEVICE_ACK_OFFSET)->pause == request()->pause;
+}
+void Machine::resume() {
+  request()->resume = request()->pause;
+  host()->doorbell++;
+}
+void Machine::abort() {
+  request()->abort++;
+  request()->resume = request()->pause;
+  host()->doorbell++;
+}
+bool Machine::abort_acknowledged() {
+  return window.control<merapi_device_ack>(MERAPI_DEVICE_ACK_OFFSET)->abort == request()->abort;
+}
+
+}  // namespace merapi::sim::test

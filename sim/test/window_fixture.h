@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A window in plain memory and a small host for it, written from the contract alone: no code shared with the model.
+// Host and device run in one thread, so that every interleaving can be chosen and replayed.
+#ifndef MERAPI_SIM_TEST_WINDOW_FIXTURE_H_
+#define MERAPI_SIM_TEST_WINDOW_FIXTURE_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "merapi/merapi.h"
+#include "sim/engine/engine.h"
+#include "sim/model/model.h"
+
+namespace merapi::sim::test {
+
+struct WindowShape {
+  uint8_t oop_bytes = 4;
+  uint8_t klass_bytes = 4;
+  uint8_t alignment_log2 = 3;
+  uint8_t region_log2 = 16;
+  uint8_t narrow_shift = 3;
+  uint32_t regions = 16;
+  uint64_t heap_base = UINT64_C(0x700000000);
+  uint64_t narrow_base = 0;
+  uint32_t mirror_size_offset = 32;
+  uint32_t submission_entries = 64;
+  uint32_t completion_entries = 64;
+  uint32_t shape_slots = 1024;
+  uint64_t spill_bytes = 4096;
+};
+
+// A formatted window. Owned memory, zero at first.
+class Window {
+ public:
+  explicit Window(const WindowShape& shape);
+  ~Window();
+  Window(const Window&) = delete;
+  Window& operator=(const Window&) = delete;
+
+  const WindowShape shape;
+  uint8_t* base = nullptr;
+  uint64_t bytes = 0;
+  merapi_layout layout{};
+
+  template <typename T>
+  T* control(uint64_t offset) {
+    return reinterpret_cast<T*>(base + offset);
+  }
+  uint8_t* area(int which) { return base + layout.area[which].offset; }
+  uint8_t* heap() { return area(MERAPI_AREA_HEAP); }
+  uint64_t* bitmap(int which) { return reinterpret_cast<uint64_t*>(area(MERAPI_AREA_BITMAP0 + which)); }
+  uint64_t* limits() { return reinterpret_cast<uint64_t*>(area(MERAPI_AREA_LIMITS)); }
+  uint64_t* live() { return reinterpret_cast<uint64_t*>(area(MERAPI_AREA_LIVE)); }
+  merapi_config* config() { return control<merapi_config>(MERAPI_CONFIG_OFFSET); }
+  merapi_directory* directory() { return control<merapi_directory>(MERAPI_DIRECTORY_OFFSET); }
+  uint64_t heap_bytes() const { return uint64_t{shape.regions} << shape.region_log2; }
+  uint64_t region_bytes() const { return uint64_t{1} << shape.region_log2; }
+
+  bool marked(int which, uint64_t offset) {
+    uint64_t bit = offset >> shape.alignment_log2;
+    return (bitmap(which)[bit / 64] >> (bit % 64) & 1) != 0;
+  }
+  void mark(int which, uint64_t offset) {
+    uint64_t bit = offset >> shape.alignment_log2;
+    bitmap(which)[bit / 64] |= uint64_t{1} << (bit % 64);
+  }
+  // Put a shape into the table (and its blocks into the extension when there are more than four).
+  void put_shape(merapi_shape shape, const std::vector<merapi_ref_block>& blocks = {});
+
+ private:
+  uint64_t extension_used_ = 0;
+};
+
+// Host and device side by side. Functions with "step" run the device.
+class Machine : public EngineHost {
+ public:
+  Machine(Window* window, const TracerOptions& options);
+
+  void notify() override { notified++; }
+  uint32_t take_memory_fault(uint64_t* offset) override;
+
+  // Handshake; false when the device did not answer.
+  bool attach();
+  void submit(merapi_submission entry);
+  bool room() const;
+  void begin(uint32_t bitmap);
+  void trace(uint32_t first, uint32_t count);
+  void grey(const std::vector<uint64_t>& references);
+  // Up to `count` completions.
+  std::vector<merapi_completion> complete(size_t count = ~size_t{0});
+  bool idle();
+  uint32_t fault();
+  uint32_t state();
+  uint64_t counter(int which);
+  void request_pause();
+  bool pause_acknowledged();
+  void resume();
+  void abort();
+  bool abort_acknowledged();
+  Step step();
+
+  Window& window;
+  Model model;
+  uint64_t notified = 0;
+  uint32_t cycle = 0;
+  uint64_t produced = 0, consumed = 0;
+  uint32_t memory_fault = 0;
+  uint64_t memory_fault_offset = 0;
+
+ private:
+  merapi_host_index* host() { return window.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET); }
+  merapi_host_request* request() { return window.control<merapi_host_request>(MERAPI_HOST_REQUEST_OFFSET); }
+  merapi_device_index* index() const { return window.control<merapi_device_index>(MERAPI_DEVICE_INDEX_OFFSET); }
+};
+
+}  // namespace merapi::sim::test
+
+#endif  // MERAPI_SIM_TEST_WINDOW_FIXTURE_H_

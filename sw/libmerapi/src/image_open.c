@@ -14,13 +14,6 @@
 
 #include "image.h"
 
-/* A fuzzer cannot guess checksums; everything behind them must hold without. */
-#ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
-#define CHECKSUMS_COUNT false
-#else
-#define CHECKSUMS_COUNT true
-#endif
-
 static int check_header(struct merapi_image* image, struct merapi_error* error) {
   const struct merapi_image_header* h = &image->header;
   if (h->magic != MERAPI_IMAGE_MAGIC || h->header_bytes != sizeof *h)
@@ -29,13 +22,13 @@ static int check_header(struct merapi_image* image, struct merapi_error* error) 
     return merapi_fail(error, -EPROTO, "expected image version %u at %s, found %" PRIu32, MERAPI_IMAGE_VERSION,
                        image->path, h->version);
   const uint64_t sum = merapi_checksum_of(h, offsetof(struct merapi_image_header, header_checksum));
-  if (CHECKSUMS_COUNT && sum != h->header_checksum)
+  if (MERAPI_CHECKSUMS_COUNT && sum != h->header_checksum)
     return merapi_fail(error, -EBADMSG, "%s: the header is damaged (checksum)", image->path);
   if (!merapi_image_place(h, &image->sections) || image->sections.end != image->file_bytes)
     return merapi_fail(error, -EBADMSG, "%s: expected %" PRIu64 " bytes by its header, found %" PRIu64, image->path,
                        image->sections.end, image->file_bytes);
   const uint64_t tables = image->sections.payload - sizeof *h;
-  if (CHECKSUMS_COUNT && merapi_checksum_of(image->file + sizeof *h, tables) != h->tables_checksum)
+  if (MERAPI_CHECKSUMS_COUNT && merapi_checksum_of(image->file + sizeof *h, tables) != h->tables_checksum)
     return merapi_fail(error, -EBADMSG, "%s: the tables are damaged (checksum)", image->path);
   if (h->bitmap > 1 || h->text_bytes == 0 || image->file[image->sections.text + h->text_bytes - 1] != 0)
     return merapi_fail(error, -EBADMSG, "%s: expected a bitmap of 0 or 1 and a terminated text, found neither",

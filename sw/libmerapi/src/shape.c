@@ -83,6 +83,24 @@ static void release_extension(struct merapi_window* window, const struct merapi_
     mark_lines(&window->shapes, first, count, false);
 }
 
+/* --------------------------------------------------------------- lookup */
+
+/* Slot of a key, or NO_SLOT; `vacant` gets the first slot that a new key may take, or NO_SLOT. */
+static uint32_t find(struct merapi_window* window, uint64_t klass_word, uint32_t* vacant) {
+  const struct merapi_shape* table = table_of(window);
+  const uint32_t home = home_slot(window, klass_word);
+  if (vacant != NULL) *vacant = NO_SLOT;
+  for (uint32_t i = 0; i < MERAPI_SHAPE_PROBE_LIMIT; i++) {
+    const uint32_t slot = (home + i) & (window->shapes.slots - 1);
+    const uint64_t key = merapi_get64(window, &table[slot].klass_word);
+    if (key == klass_word) return slot;
+    if (key != MERAPI_SHAPE_KEY_EMPTY && key != MERAPI_SHAPE_KEY_TOMBSTONE) continue;
+    if (vacant != NULL && *vacant == NO_SLOT) *vacant = slot;
+    if (key == MERAPI_SHAPE_KEY_EMPTY) break;
+  }
+  return NO_SLOT;
+}
+
 /* ---------------------------------------------------------------- adopt */
 
 int merapi_shape_adopt(struct merapi_window* window, struct merapi_error* error) {
@@ -103,6 +121,11 @@ int merapi_shape_adopt(struct merapi_window* window, struct merapi_error* error)
     struct merapi_shape shape;
     merapi_get(window, &shape, &table[i], sizeof shape);
     s->used++;
+    if (find(window, key, NULL) != i)
+      return merapi_fail(error, -EPROTO,
+                         "expected each klass once and where a lookup finds it, found %#" PRIx64 " in slot %" PRIu32
+                         " of the shape table",
+                         key, i);
     uint64_t first, count;
     if (!extension_of(s, &shape, &first, &count) || (count != 0 && find_lines(s, first, first + count, count) != first))
       return merapi_fail(error, -EPROTO,
@@ -117,24 +140,6 @@ int merapi_shape_adopt(struct merapi_window* window, struct merapi_error* error)
 void merapi_shape_release(struct merapi_window* window) {
   free(window->shapes.line_taken);
   memset(&window->shapes, 0, sizeof window->shapes);
-}
-
-/* --------------------------------------------------------------- lookup */
-
-/* Slot of a key, or NO_SLOT; `vacant` gets the first slot that a new key may take, or NO_SLOT. */
-static uint32_t find(struct merapi_window* window, uint64_t klass_word, uint32_t* vacant) {
-  const struct merapi_shape* table = table_of(window);
-  const uint32_t home = home_slot(window, klass_word);
-  if (vacant != NULL) *vacant = NO_SLOT;
-  for (uint32_t i = 0; i < MERAPI_SHAPE_PROBE_LIMIT; i++) {
-    const uint32_t slot = (home + i) & (window->shapes.slots - 1);
-    const uint64_t key = merapi_get64(window, &table[slot].klass_word);
-    if (key == klass_word) return slot;
-    if (key != MERAPI_SHAPE_KEY_EMPTY && key != MERAPI_SHAPE_KEY_TOMBSTONE) continue;
-    if (vacant != NULL && *vacant == NO_SLOT) *vacant = slot;
-    if (key == MERAPI_SHAPE_KEY_EMPTY) break;
-  }
-  return NO_SLOT;
 }
 
 static bool is_key(uint64_t klass_word) {

@@ -50,18 +50,18 @@ G1MerapiMark* G1MerapiMark::_instance = NULL;
 // Starts the cycle that replaces an abandoned one, from the service thread as
 // periodic collections are.
 class G1MerapiRetryTask : public G1ServiceTask {
-  volatile bool _wanted;
+  volatile int _wanted;
 public:
-  G1MerapiRetryTask() : G1ServiceTask("Merapi Retry Task"), _wanted(false) { }
+  G1MerapiRetryTask() : G1ServiceTask("Merapi Retry Task"), _wanted(0) { }
 
   void request(G1ServiceThread* thread) {
-    if (!Atomic::xchg(&_wanted, true)) {
+    if (Atomic::xchg(&_wanted, 1) == 0) {
       thread->schedule_task(this, 0);
     }
   }
 
   virtual void execute() {
-    if (!Atomic::load(&_wanted)) {
+    if (Atomic::load(&_wanted) == 0) {
       return;
     }
     G1CollectedHeap* g1h = G1CollectedHeap::heap();
@@ -75,7 +75,7 @@ public:
     if (op.transient_failure()) {
       schedule(10);
     } else {
-      Atomic::store(&_wanted, false);
+      Atomic::store(&_wanted, 0);
     }
   }
 };

@@ -68,9 +68,15 @@ static int check_identity(struct merapi_window* window, struct merapi_error* err
                        "expected a device of contract version %d.%u or a later minor, found %u.%u; use a device of the "
                        "same release",
                        MERAPI_VERSION_MAJOR, minor, device->version_major, device->version_minor);
-  const uint32_t fault = merapi_get32(window, &merapi_fault_record_of(window)->code);
-  if (fault == MERAPI_FAULT_BAD_MAGIC || fault == MERAPI_FAULT_BAD_VERSION)
-    return merapi_fail(error, -EPROTO, "the device refused the window: %s", merapi_fault_name(fault));
+  /* Nothing was commanded yet: a fault is the device's refusal of the window. */
+  struct merapi_fault_record fault = {.code = merapi_get32(window, &merapi_fault_record_of(window)->code)};
+  if (fault.code != MERAPI_FAULT_NONE) {
+    merapi_get(window, &fault, merapi_fault_record_of(window), sizeof fault);
+    return merapi_fail(error, -EPROTO,
+                       "expected a device that takes the window, found a refusal: %s (address %#" PRIx64
+                       ", detail %#" PRIx64 ")",
+                       merapi_fault_name(fault.code), fault.address, fault.detail);
+  }
   if (device->coherence != window->config.coherence)
     return merapi_fail(error, -ENOTSUP,
                        "expected a device of coherence mode %u (1 coherent, 2 non-coherent), found %u; this host "

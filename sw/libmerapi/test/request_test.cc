@@ -41,6 +41,14 @@ TEST_F(Request, HandshakeRefusesWhatItCannotWorkWith) {
   EXPECT_EQ(Attach(), 0) << error_.message;
 }
 
+// A device that cannot take the window answers all the same, with the reason recorded before.
+TEST_F(Request, FaultAtTheHandshakeIsARefusal) {
+  device_->refusal = MERAPI_FAULT_BAD_CONFIG;
+  EXPECT_EQ(Attach(), -EPROTO);
+  EXPECT_NE(std::strstr(error_.message, "bad configuration"), nullptr) << error_.message;
+  EXPECT_FALSE(merapi_attached(window_));
+}
+
 TEST_F(Request, SilentDeviceTimesOut) {
   device_->answer = false;
   const auto start = Clock::now();

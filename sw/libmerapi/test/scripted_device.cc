@@ -68,6 +68,7 @@ bool ScriptedDevice::PollGeneration() {
   Store(&At<merapi_fault_record>(MERAPI_FAULT_RECORD_OFFSET)->code, 0u);
   generation_ = asked;
   attached_ = true;
+  if (refusal != MERAPI_FAULT_NONE) Fault(refusal, MERAPI_DIRECTORY_OFFSET, 7);
   Store(&index->generation, asked);
   notify();
   return true;

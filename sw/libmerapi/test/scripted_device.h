@@ -39,10 +39,11 @@ class ScriptedDevice {
   void Live(uint32_t region, uint64_t words);
 
   merapi_device_identity identity = DefaultIdentity();
-  bool answer = true;           // answer handshakes
-  bool acknowledge = true;      // acknowledge requests
-  uint32_t sequence_error = 0;  // added to the sequence of completions
-  uint64_t index_error = 0;     // added to the published index of completions
+  bool answer = true;                    // answer handshakes
+  uint32_t refusal = MERAPI_FAULT_NONE;  // fault recorded before a handshake is answered
+  bool acknowledge = true;               // acknowledge requests
+  uint32_t sequence_error = 0;           // added to the sequence of completions
+  uint64_t index_error = 0;              // added to the published index of completions
   std::function<void(const merapi_submission&)> on_submission = [](const merapi_submission&) {};
   std::function<void()> notify = [] {};
 

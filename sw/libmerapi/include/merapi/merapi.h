@@ -85,11 +85,11 @@ enum merapi_open_flags {
  *   dax:PATH     a devdax character device, e.g. dax:/dev/dax0.0
  *   device:PATH  the unix socket of a device process; the window is made on demand and given to the
  *                device, again after each of its restarts; it is gone when its last user is
- * A PATH alone is classified by what it is. With MERAPI_OPEN_FORMAT, `geometry` says what to lay out
- * and the window must be large enough; without it the layout is read from the window and checked.
- * A host holds an exclusive lock while it has the window open.
- * Errors: -ENOENT no such file, -ENODEV not a window transport, -EBUSY another host has it, -ENOSPC too
- * small, -EPROTO not a window or a foreign version, -EINVAL bad name or geometry, others from the system. */
+ * A PATH alone is classified by what it is. device: always lays out. With MERAPI_OPEN_FORMAT, `geometry` says what to
+ * lay out and the window must be large enough; without it the layout is read from the window and checked. A host holds
+ * an exclusive lock while it has the window open. Errors: -ENOENT no such file, -ENODEV not a window transport, -EBUSY
+ * another host has it, -ENOSPC too small, -EPROTO not a window or a foreign version, -EINVAL bad name or geometry,
+ * others from the system. */
 MERAPI_API int merapi_open(const char* name, const struct merapi_geometry* geometry, uint32_t flags,
                            struct merapi_window** window, struct merapi_error* error);
 /* Revokes the device (if attached), unlocks and unmaps. NULL is allowed. */
@@ -137,8 +137,9 @@ MERAPI_API void merapi_get_config(const struct merapi_window* window, struct mer
 
 /* Handshake: start a new generation with empty rings and wait up to timeout_us for a device to answer it. For device:
  * names this also connects again when the device process went away. -ENODEV no device (nothing serves the window),
- * -ETIMEDOUT it did not answer, -EPROTO it speaks another version, -ENOTSUP coherence mode differs from
- * config.coherence. After an error the window is revoked (odd generation). */
+ * -ETIMEDOUT it did not answer, -EPROTO it speaks another version or refuses the window, -ENOTSUP coherence mode
+ * differs from config.coherence, -ENOSPC it sees less of the window than the layout needs. After an error the window is
+ * revoked (odd generation). */
 MERAPI_API int merapi_attach(struct merapi_window* window, uint64_t timeout_us, struct merapi_error* error);
 /* End the generation without the device's help: whatever it does later, its answers are not looked at, and a
  * device that obeys the contract stops touching the window. Never blocks. */
@@ -154,9 +155,10 @@ MERAPI_API void merapi_device_info(const struct merapi_window* window, struct me
 /* A cycle id never used in this window before. */
 MERAPI_API uint32_t merapi_next_cycle(struct merapi_window* window);
 /* Write up to `count` entries (opcode, flags, count, arg, payload and cycle are the caller's; sequence is filled in)
- * and publish them. Returns how many fitted (0: ring full); never blocks. -ENODEV when not attached. */
+ * and publish them. Returns how many fitted (0: ring full); never blocks. -ENODEV when not attached, -EBADMSG when the
+ * device's index is impossible (treat it as broken). */
 MERAPI_API int merapi_submit(struct merapi_window* window, const struct merapi_submission* entries, int count);
-/* Entries that fit now. */
+/* Entries that fit now; negative like merapi_submit. */
 MERAPI_API int merapi_submission_room(struct merapi_window* window);
 /* Wake the device if it sleeps. Called once after a batch of submissions; cheap when it is awake. */
 MERAPI_API void merapi_doorbell(struct merapi_window* window);
@@ -166,7 +168,8 @@ MERAPI_API int merapi_complete(struct merapi_window* window, struct merapi_compl
 /* 1: the device is idle in `cycle`, has consumed everything submitted, and every completion was read. Otherwise 0. */
 MERAPI_API int merapi_idle(struct merapi_window* window, uint32_t cycle);
 /* Sleep until the device has news (completion, idle, fault, acknowledgement) or timeout_us passed. Does not spin.
- * Returns 1 for news, 0 for timeout. */
+ * Returns 1 for news, 0 for timeout. News is what came after the last merapi_complete began; unread completions and the
+ * end of the generation are news too. */
 MERAPI_API int merapi_wait(struct merapi_window* window, uint64_t timeout_us);
 /* First fault of this generation; returns its code (MERAPI_FAULT_NONE: none). `record` may be NULL. */
 MERAPI_API uint32_t merapi_fault_get(struct merapi_window* window, struct merapi_fault_record* record);
@@ -188,9 +191,10 @@ MERAPI_API int merapi_abort(struct merapi_window* window, uint64_t timeout_us);
 
 /* --------------------------------------------------------- shapes, limits */
 
-/* Publish or replace the shape of shape->klass_word (`extension` is the library's to fill; `blocks` holds
+/* Publish or replace the shape of shape->klass_word; the same shape again changes nothing, a different one may replace
+ * it only between cycles or while paused, like a withdrawal (`extension` is the library's to fill; `blocks` holds
  * shape->block_count blocks and may be NULL when 0). -ENOSPC: no slot within the probe limit or no extension room; the
- * klass then has no shape, which is slower and never wrong. */
+ * klass then has no shape, which is slower and never wrong. -EINVAL: the fields contradict each other. */
 MERAPI_API int merapi_shape_put(struct merapi_window* window, const struct merapi_shape* shape,
                                 const struct merapi_ref_block* blocks);
 /* Withdraw. Only between cycles or while paused; INVALIDATE_SHAPES must follow before tracing goes on (BEGIN_CYCLE
@@ -207,8 +211,9 @@ struct merapi_shape_usage {
 };
 MERAPI_API void merapi_shape_usage(struct merapi_window* window, struct merapi_shape_usage* usage);
 
-/* Limits are byte offsets in the heap. Only between cycles or while paused, except to lower one to its region's start
- * for a region that holds no marked object. */
+/* A region that the configuration does not have is ignored and reads as 0. Limits are byte offsets in the heap. Only
+ * between cycles or while paused, except to lower one to its region's start for a region that holds no marked object.
+ */
 MERAPI_API void merapi_limit_set(struct merapi_window* window, uint32_t region, uint64_t limit);
 MERAPI_API uint64_t merapi_limit_get(struct merapi_window* window, uint32_t region);
 /* Heap words marked by the device in this region (read at hand-back or while paused). */
@@ -248,7 +253,8 @@ MERAPI_API const char* merapi_image_json(const struct merapi_image* image);
 /* Owned by the image; sorted by (is_klass, key). */
 MERAPI_API const struct merapi_answers* merapi_image_answers(const struct merapi_image* image);
 /* Write the image's contents into an open window of at least its size (made with MERAPI_OPEN_CREATE, for instance);
- * the window then has the image's layout and configuration. */
+ * the window then has the image's layout and configuration. What merapi_map_area returned before is no longer mapped.
+ * -EBUSY while a device is attached, -ENOSPC too small, -EBADMSG the image is damaged (the window is untouched). */
 MERAPI_API int merapi_image_load(struct merapi_image* image, struct merapi_window* window, struct merapi_error* error);
 /* Geometry to open a window of the image's size with. */
 MERAPI_API void merapi_image_geometry(const struct merapi_image* image, struct merapi_geometry* geometry);

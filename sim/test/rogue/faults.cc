@@ -161,12 +161,6 @@ void fault_record(Target& t) {
   store(t.control.fault->code, uint32_t{MERAPI_FAULT_GUARD});
 }
 
-void idle_early(Target& t) {
-  uint64_t submitted = load(t.control.host->submission_produced);
-  store(t.control.index->submission_consumed, submitted);
-  t.claim_idle(submitted, t.produced());
-}
-
 // A host that does not compare counts takes these for the end of the cycle.
 void idle_unconsumed(Target& t) {
   t.claim_idle(load(t.control.host->submission_produced) - 1, t.produced());
@@ -185,10 +179,7 @@ void idle_other_cycle(Target& t) {
   nap(10);
 }
 
-void live_too_large(Target& t) {
-  store(t.geometry().live[0], uint64_t{1} << 60);
-  idle_early(t);
-}
+void live_too_large(Target& t) { store(t.geometry().live[0], uint64_t{1} << 60); }
 
 const std::vector<Fault> kFaults = {
     {"silent", When::kHandshake, After::kDeaf, silent, "never answers a handshake"},
@@ -218,11 +209,11 @@ const std::vector<Fault> kFaults = {
     {"flood", When::kTracing, After::kObey, flood, "keeps the completion ring full, then faults"},
     {"fault-completion", When::kTracing, After::kObey, fault_completion, "reports a fault by a completion"},
     {"fault-record", When::kTracing, After::kObey, fault_record, "reports a fault in its record alone"},
-    {"idle-early", When::kTracing, After::kObey, idle_early, "claims to be idle while greys are left"},
+    {"idle-early", When::kTracing, After::kIdle, nothing, "claims to be idle while greys are left"},
     {"idle-unconsumed", When::kTracing, After::kGoOn, idle_unconsumed, "an idle record of fewer submissions"},
     {"idle-unread", When::kTracing, After::kGoOn, idle_unread, "an idle record of more completions than it published"},
     {"idle-other-cycle", When::kTracing, After::kGoOn, idle_other_cycle, "an idle record of the cycle before"},
-    {"live-too-large", When::kTracing, After::kObey, live_too_large, "more live words than the heap has, then idle"},
+    {"live-too-large", When::kTracing, After::kIdle, live_too_large, "more live words than the heap has, then idle"},
 };
 
 }  // namespace

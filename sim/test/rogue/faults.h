@@ -21,6 +21,7 @@ enum class After {
   kGoOn,    // as if nothing had happened
   kObey,    // acknowledges pause, resume and abort, and does nothing else
   kDeaf,    // does nothing at all
+  kIdle,    // obeys, and claims to be idle again after every submission
   kLate,    // acknowledges the next pause long after its patience, then goes on
   kHangUp,  // closes the connection and offers itself anew
 };

@@ -12,11 +12,11 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kPoll = std::chrono::microseconds(200);
-constexpr auto kLate = std::chrono::microseconds(5 * MERAPI_PATIENCE_HARDWARE_US);
 
-sim::EngineOptions engine_options() {
+sim::EngineOptions engine_options(const Plan& plan) {
   sim::EngineOptions options;
   options.name = "rogue";
+  options.patience_us = plan.patience_us;
   options.pid = static_cast<uint64_t>(getpid());
   return options;
 }
@@ -29,7 +29,7 @@ Rogue::Rogue(merapi_lease* lease, Plan* plan)
       memory_{static_cast<uint8_t*>(merapi_lease_base(lease)), merapi_lease_bytes(lease)},
       target_(
           memory_, [this] { notify(); }, plan->seed),
-      model_(memory_, this, engine_options(), sim::TracerOptions{}) {}
+      model_(memory_, this, engine_options(*plan), sim::TracerOptions{}) {}
 
 bool Rogue::step() {
   if (merapi_lease_gone(lease_)) return false;
@@ -92,9 +92,13 @@ bool Rogue::misbehave() {
     case After::kObey:
       acknowledge();
       break;
+    case After::kIdle:
+      acknowledge();
+      claim_idle();
+      break;
     case After::kLate:
       if (sim::load(target_.control.request->pause) != sim::load(target_.control.ack->pause)) {
-        std::this_thread::sleep_for(kLate);
+        std::this_thread::sleep_for(std::chrono::microseconds(5 * uint64_t{plan_->patience_us}));
         acknowledge();
         struck_generation_ = 0;
         return true;
@@ -121,6 +125,14 @@ void Rogue::acknowledge() {
   sim::store(control.ack->pause, pause);
   sim::store(control.ack->resume, resume);
   notify();
+}
+
+void Rogue::claim_idle() {
+  sim::Control& control = target_.control;
+  uint64_t submitted = sim::load(control.host->submission_produced);
+  if (sim::load(control.idle->idle) == 1 && sim::load(control.idle->consumed) == submitted) return;
+  sim::store(control.index->submission_consumed, submitted);
+  target_.claim_idle(submitted, target_.produced());
 }
 
 }  // namespace merapi::rogue

@@ -41,6 +41,8 @@ TRACE_FIELDS = {
     "concurrent_ms": (int, float),
     "host_cpu_ms": (int, float),
 }
+# GCId::undefined() in HotSpot.
+UNDEFINED_GC_ID = 0xFFFFFFFF
 VERIFY_FIELDS = ("missed", "incomplete", "floating", "live_mismatch", "ms")
 
 
@@ -137,6 +139,8 @@ class Log:
                 self.problems.append(f"Fallback without reason or detail: {text}")
             self.fallbacks.append(value)
             gc_id = value.get("gc_id", gc_id)
+            if gc_id == UNDEFINED_GC_ID:
+                self.problems.append(f"Fallback of no collection: {text}")
         else:
             missing = [name for name in VERIFY_FIELDS if name not in value]
             if missing:
@@ -359,18 +363,17 @@ def check_offloaded(result, traces, verified=True):
 def check_abandoned(result, at_least=1):
     """Each cycle that was abandoned ended without a remark, was not reported as traced, and another one followed."""
     log = result.log
-    abandoned = [f for f in log.fallbacks if f.get("abandoned")]
+    abandoned = [f for f in log.fallbacks if f.get("abandoned") and f["reason"] != "exit"]
     assert len(abandoned) >= at_least, result.describe(f"expected {at_least} abandoned cycles, found {len(abandoned)}")
     for fallback in abandoned:
         gc_id = fallback["gc_id"]
-        counted = {t["gc_id"] for t in log.offloaded()}
+        assert gc_id != UNDEFINED_GC_ID, result.describe(f"expected the cycle's GC id, found none: {fallback}")
         # Verification runs inside remark: a cycle that it drops has one, and a Trace line before it.
         if fallback["reason"] != "verification":
-            assert gc_id not in counted, result.describe(f"GC({gc_id}) was abandoned and reported as traced")
-    for fallback in abandoned:
-        later = [e for e in log.events if e[0] == "remark" and e[1] is not None and e[1] > fallback["gc_id"]]
-        exits = fallback["reason"] == "exit"
-        assert exits or later, result.describe(f"no cycle was marked after GC({fallback['gc_id']}) was abandoned")
+            counted = {t["gc_id"] for t in log.offloaded()} | log.gc_ids("remark")
+            assert gc_id not in counted, result.describe(f"GC({gc_id}) was abandoned and went on all the same")
+        later = [e for e in log.events if e[0] == "remark" and e[1] is not None and e[1] > gc_id]
+        assert later, result.describe(f"no cycle was marked after GC({gc_id}) was abandoned")
 
 
 def jdk_folder():

@@ -117,8 +117,14 @@ def test_an_abandoned_cycle_must_be_followed_by_another():
 
 
 def test_an_abandoned_cycle_must_not_be_reported_as_traced():
-    with pytest.raises(AssertionError, match="reported as traced"):
+    with pytest.raises(AssertionError, match="went on all the same"):
         jvm_harness.check_abandoned(result_of(record("Trace", TRACE), ABANDONED, LATER))
+
+
+def test_an_abandoned_cycle_must_have_its_number():
+    fallback = {"reason": "device lost", "detail": "x", "abandoned": True, "gc_id": jvm_harness.UNDEFINED_GC_ID}
+    with pytest.raises(AssertionError, match="GC id"):
+        jvm_harness.check_abandoned(result_of(record("Fallback", fallback), LATER))
 
 
 def test_every_program_says_how_to_run_it():

@@ -13,6 +13,9 @@
 
 /* A handshake zeroes device_index.event, so waiting for its answer cannot rely on that count alone. */
 #define HANDSHAKE_SLICE_NS UINT64_C(1000000)
+/* Bounds to the patience that a device of the window's former life stated. */
+#define QUIESCE_MIN_US UINT64_C(100000)
+#define QUIESCE_MAX_US UINT64_C(5000000)
 
 int merapi_configure(struct merapi_window* window, const struct merapi_config* config, struct merapi_error* error) {
   if (window->readonly) return merapi_fail(error, -EINVAL, "the window was opened to inspect it only");
@@ -53,6 +56,37 @@ static void reset(struct merapi_window* window) {
 static bool answered_or_gone(struct merapi_window* window, uint64_t generation) {
   return merapi_get64(window, &merapi_device_index_of(window)->generation) == generation ||
          window->transport->gone(window);
+}
+
+/* A device that served this window before may still have writes in flight: it was told to stop by an odd generation and
+ * says nothing to that. One that answers a handshake has ended them. */
+int merapi_quiesce(struct merapi_window* window, struct merapi_error* error) {
+  struct merapi_host_index* index = merapi_host_index_of(window);
+  if (window->readonly || merapi_get64(window, &merapi_identity_of(window)->magic) != MERAPI_MAGIC ||
+      merapi_get64(window, &merapi_device_index_of(window)->generation) == 0 || window->transport->gone(window))
+    return 0;
+  uint64_t patience_us = merapi_get32(window, &merapi_device_identity_of(window)->patience_us);
+  if (patience_us < QUIESCE_MIN_US) patience_us = QUIESCE_MIN_US;
+  if (patience_us > QUIESCE_MAX_US) patience_us = QUIESCE_MAX_US;
+  const uint64_t generation = (merapi_get64(window, &index->generation) | 1) + 1;
+  merapi_publish64(window, &index->generation, generation - 1);
+  atomic_store(&window->doorbell, merapi_get32(window, &index->doorbell));
+  merapi_publish64(window, &index->submission_produced, 0);
+  merapi_publish64(window, &index->completion_consumed, 0);
+  merapi_publish64(window, &index->generation, generation);
+  merapi_doorbell(window);
+  merapi_wait_until(window, answered_or_gone, generation, merapi_now_ns() + patience_us * 1000, true,
+                    HANDSHAKE_SLICE_NS);
+  const bool answered = merapi_get64(window, &merapi_device_index_of(window)->generation) == generation;
+  merapi_publish64(window, &index->generation, generation + 1);
+  atomic_store(&window->generation, generation + 1);
+  merapi_doorbell(window);
+  /* Nothing tells whether there still is a device behind devdax; one that is there has had its time. */
+  if (answered || window->transport == &merapi_transport_dax || window->transport->gone(window)) return 0;
+  return merapi_fail(error, -EBUSY,
+                     "expected the device that served %s to end its work within %" PRIu64
+                     " us, found no answer; it may be stopped: wake or end it",
+                     window->path, patience_us);
 }
 
 static int check_identity(struct merapi_window* window, struct merapi_error* error) {

@@ -84,6 +84,9 @@ int merapi_image_load(struct merapi_image* image, struct merapi_window* window, 
       merapi_checksum_of(image->file + image->sections.payload, payload) != header->payload_checksum)
     return merapi_fail(error, -EBADMSG, "%s: the payload is damaged (checksum)", image->path);
 
+  int status = merapi_quiesce(window, error);
+  if (status < 0) return status;
+
   const uint32_t cycle = window->cycle;
   merapi_publish64(window, &merapi_identity_of(window)->magic, 0);
   forget_mappings(window);
@@ -92,7 +95,7 @@ int merapi_image_load(struct merapi_image* image, struct merapi_window* window, 
   if (window->metadata == NULL)
     return merapi_fail(error, -ENOMEM, "cannot map %" PRIu64 " bytes of metadata: %s", window->layout.metadata_bytes,
                        strerror(errno));
-  int status = merapi_zero(window, MERAPI_CONTROL_BYTES, header->window_bytes - MERAPI_CONTROL_BYTES);
+  status = merapi_zero(window, MERAPI_CONTROL_BYTES, header->window_bytes - MERAPI_CONTROL_BYTES);
   if (status == 0) status = write_extents(image, window);
   if (status < 0) return merapi_fail(error, status, "cannot write the window: %s", strerror(-status));
   write_control(image, window);

@@ -196,6 +196,10 @@ struct merapi_hello_reply {
 };
 bool merapi_hung_up(int fd);
 
+/* attach.c: before a window's contents are replaced, see that a device of its former life has ended its writes. The
+ * generation is odd afterwards. -EBUSY when that device is there and does not answer. */
+int merapi_quiesce(struct merapi_window* window, struct merapi_error* error);
+
 /* wait.c */
 uint64_t merapi_now_ns(void);
 void merapi_pause_instruction(void);

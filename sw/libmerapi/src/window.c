@@ -184,6 +184,7 @@ static int open_with(struct merapi_window* window, const struct merapi_geometry*
                        needed, window->path, window->bytes);
   if (!lay_out && (status = read_layout(window, error)) < 0) return status;
   if ((status = map_metadata(window, error)) < 0) return status;
+  if ((status = merapi_quiesce(window, error)) < 0) return status;
   if (lay_out && (status = format(window, geometry, error)) < 0) return status;
   return merapi_window_adopt(window, error);
 }

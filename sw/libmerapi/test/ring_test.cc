@@ -183,8 +183,29 @@ TEST_F(Ring, CyclesAreNeverUsedTwice) {
   ASSERT_EQ(Attach(), 0) << error_.message;
   EXPECT_GT(merapi_next_cycle(window_), last);
   merapi_close(window_);
-  ASSERT_EQ(merapi_open(path_.c_str(), nullptr, 0, &window_, &error_), 0) << error_.message;
+  WhileStepping([&] { ASSERT_EQ(merapi_open(path_.c_str(), nullptr, 0, &window_, &error_), 0) << error_.message; });
   EXPECT_GT(merapi_next_cycle(window_), last);
+}
+
+// A device of the window's former life may still have writes in flight until it has answered a handshake: opening waits
+// for that, and refuses when it does not come.
+TEST_F(Ring, WindowIsNotReopenedWhileItsDeviceIsStuck) {
+  ASSERT_EQ(Attach(), 0) << error_.message;
+  const uint64_t generation = merapi_generation(window_);
+  merapi_close(window_);
+  const merapi_geometry geometry = SmallGeometry();
+  const uint32_t flags = MERAPI_OPEN_FORMAT;
+  EXPECT_EQ(merapi_open(path_.c_str(), nullptr, 0, &window_, &error_), -EBUSY);
+  EXPECT_EQ(merapi_open(path_.c_str(), &geometry, flags, &window_, &error_), -EBUSY);
+  EXPECT_NE(std::strstr(error_.message, "stopped"), nullptr) << error_.message;
+  WhileStepping(
+      [&] { ASSERT_EQ(merapi_open(path_.c_str(), &geometry, flags, &window_, &error_), 0) << error_.message; });
+  EXPECT_GT(merapi_generation(window_), generation);
+  merapi_close(window_);
+  // Once it is gone for good there is nobody to wait for.
+  merapi_lease_end(lease_);
+  lease_ = nullptr;
+  ASSERT_EQ(merapi_open(path_.c_str(), nullptr, 0, &window_, &error_), 0) << error_.message;
 }
 
 TEST_F(Ring, IdleNeedsEverythingConsumedAndRead) {

@@ -88,8 +88,8 @@ enum merapi_open_flags {
  * A PATH alone is classified by what it is. device: always lays out. With MERAPI_OPEN_FORMAT, `geometry` says what to
  * lay out and the window must be large enough; without it the layout is read from the window and checked. A host holds
  * an exclusive lock while it has the window open. Errors: -ENOENT no such file, -ENODEV not a window transport, -EBUSY
- * another host has it, -ENOSPC too small, -EPROTO not a window or a foreign version, -EINVAL bad name or geometry,
- * others from the system. */
+ * another host has it or a stopped device still serves it, -ENOSPC too small, -EPROTO not a window or a foreign
+ * version, -EINVAL bad name or geometry, others from the system. */
 MERAPI_API int merapi_open(const char* name, const struct merapi_geometry* geometry, uint32_t flags,
                            struct merapi_window** window, struct merapi_error* error);
 /* Revokes the device (if attached), unlocks and unmaps. NULL is allowed. */

@@ -37,6 +37,9 @@
 
 uint G1MerapiImage::_cycles = 0;
 
+// Room for the text that replaces the blanks when marking has ended.
+static const size_t TextBytes = 1024;
+
 // What the host would answer, in the layout of merapi_answers.
 class G1MerapiAnswers : public StackObj {
   GrowableArrayCHeap<uint64_t, mtGC> _key;
@@ -162,8 +165,13 @@ public:
     ClassLoaderDataGraph::cld_do(&loaders);
     merapi_answers table;
     answers.finish(&table);
+    char text[TextBytes];
+    memset(text, ' ', sizeof(text));
+    text[0] = '{';
+    text[1] = '}';
+    text[sizeof(text) - 1] = '\0';
     int result = G1MerapiLibrary::image_save(G1MerapiWindow::instance()->handle(), MerapiSaveImage,
-                                             (uint32_t)G1MerapiMark::instance()->next_bitmap(), &table, "{}", &error);
+                                             (uint32_t)G1MerapiMark::instance()->next_bitmap(), &table, text, &error);
     if (result != 0) {
       log_warning(gc, merapi)("Cannot save %s: %s", MerapiSaveImage, error.message);
       return;
@@ -192,7 +200,7 @@ G1MerapiImage::~G1MerapiImage() {
     log_warning(gc, merapi)("The saved cycle was aborted: %s has no time to compare with", MerapiSaveImage);
     return;
   }
-  char json[1024];
+  char json[TextBytes];
   jio_snprintf(json, sizeof(json),
                "{\"g1_mark_ms\":%.3f,\"g1_threads\":%u,\"gc_id\":%u,\"vm\":\"%s\",\"processors\":%d,"
                "\"oop_bytes\":%d,\"klass_bytes\":%d}",

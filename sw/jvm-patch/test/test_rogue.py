@@ -116,6 +116,16 @@ def test_trace(mode, java, rogue_program, classes, runs, tmp_path):
         check_used_again(result)
 
 
+@pytest.mark.parametrize("mode", ["stuck", "deaf", "fault-record", "die"])
+def test_nobody_else_notices(mode, java, rogue_program, classes, runs, tmp_path):
+    """No mutator runs: no young collection pauses the device, no SATB buffer fills, nothing but the host's own watch
+    over the device ends the cycle."""
+    with rogue(rogue_program, tmp_path, mode) as device:
+        result = start(runs, java, device, classes, tmp_path, "quiet=1").finish(30)
+        reasons = {**IN_TRACE, "die": f"device lost|{SILENT}"}[mode]
+        check_told(result, device, mode, reasons, abandoned=True)
+
+
 @pytest.mark.parametrize("mode", HARMLESS)
 def test_host_sees_through(mode, java, rogue_program, classes, runs, tmp_path):
     with rogue(rogue_program, tmp_path, mode, "--times", "3") as device:

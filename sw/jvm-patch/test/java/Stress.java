@@ -122,8 +122,9 @@ final class Stress {
         }, workers);
     }
 
-    /** Steps the workers in threads of their own while {@code body} runs in this one. */
-    void during(Body body, Worker... workers) throws Exception {
+    /** Steps the workers in threads of their own while {@code body} runs in this one; none with {@code quiet=1}. */
+    void during(Body body, Worker... all) throws Exception {
+        Worker[] workers = count("quiet", 0) == 0 ? all : new Worker[0];
         var stop = new AtomicBoolean();
         var threads = new Thread[workers.length];
         for (int i = 0; i < workers.length; i++) {

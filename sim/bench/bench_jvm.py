@@ -138,7 +138,9 @@ class Bench:
         arguments = [*CHURN_FLAGS, *self.classes, "merapi.apps.ChurnBench", "100000", str(self.args.replacements)]
         for run, variant in self.alternate(self.args.runs):
             say(f"young collections: {variant}, run {run + 1} of {self.args.runs}")
-            measured, _ = self.measure(variant, arguments, variant == "merapi", more_log=("gc+merapi=debug",))
+            # The unpatched JVM has no such tag and refuses to start with it.
+            more_log = ("gc+merapi=debug",) if variant == "merapi" else ()
+            measured, _ = self.measure(variant, arguments, variant == "merapi", more_log=more_log)
             log = measured.log
             young[variant] += [ms for kind, ms, inside in log.young_ms if kind == "Normal" and not inside]
             marking[variant] += [ms for kind, ms, inside in log.young_ms if kind == "Normal" and inside]

@@ -39,7 +39,7 @@ def test_other_collectors_ignore_the_window(collector, java, device, classes, ru
 def test_every_trace_leaves_an_event(java, device, classes, runs, tmp_path):
     recording = tmp_path / "recording.jfr"
     window = jvm_harness.flag_of_window(f"device:{device.socket}")
-    flags = [*BASE, "-Xmx96m", f"-XX:StartFlightRecording:filename={recording},jdk.MerapiTrace#enabled=true"]
+    flags = [*BASE, "-Xmx96m", f"-XX:StartFlightRecording:filename={recording},+jdk.MerapiTrace#enabled=true"]
     result = runs(java, [window, *flags, "-cp", classes, *PROGRAM], tmp_path).finish(90)
     jvm_harness.check_ok(result)
     jvm_harness.check_offloaded(result, 4, verified=False)

@@ -81,6 +81,7 @@ public final class GraphRewiring {
 
     public static void main(String[] args) throws Exception {
         var stress = new Stress(args);
+        stress.ballast(0);
         var test = new GraphRewiring(stress.count("count", 2_500));
         stress.collectDuring(5, test::step, test::step);
         int total = test.buckets.length * WIDTH * CHAIN;

@@ -2,9 +2,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run libmerapi's libFuzzer targets, each for a while, with address and undefined-behaviour sanitizers.
 
-Targets are the programs fuzz_* that the library's build makes. What they find is
-kept in build/fuzz/found, one folder a target; seeds are taken from
-sw/libmerapi/fuzz/corpus/TARGET. Status 1 when a target found something.
+Targets are the programs merapi_fuzz_* that the library's build makes; one of them,
+merapi_fuzz_seeds, writes the seeds of the others. The corpus is kept in
+build/fuzz/corpus and what was found in build/fuzz/found, a folder for each
+target. Status 1 when a target found something.
 """
 
 import argparse
@@ -20,7 +21,6 @@ CONFIGURE = [
     "-G",
     "Ninja",
     "-DMERAPI_FUZZERS=ON",
-    "-DMERAPI_SANITIZE=address,undefined",
     "-DCMAKE_C_COMPILER=clang-14",
     "-DCMAKE_CXX_COMPILER=clang++-14",
     f"-DCMAKE_RUNTIME_OUTPUT_DIRECTORY={OUT / 'bin'}",
@@ -39,9 +39,13 @@ def build(jobs):
             if subprocess.run(command, stdout=file, stderr=file).returncode:
                 tail = "\n".join(log.read_text().splitlines()[-20:])
                 fail(f"the fuzz targets do not build; see {log}\n{tail}")
-    targets = sorted(path for path in (OUT / "bin").glob("fuzz_*") if path.is_file())
+    seeds = OUT / "bin/merapi_fuzz_seeds"
+    targets = sorted(path for path in (OUT / "bin").glob("merapi_fuzz_*") if path.is_file() and path != seeds)
     if not targets:
-        fail(f"expected programs fuzz_* in {OUT / 'bin'}, found none; does {SOURCE}/CMakeLists.txt build them?")
+        fail(f"expected programs merapi_fuzz_* in {OUT / 'bin'}, found none; does {SOURCE}/CMakeLists.txt build them?")
+    (OUT / "seeds").mkdir(exist_ok=True)
+    if subprocess.run([seeds, OUT / "seeds"]).returncode:
+        fail(f"expected seeds of {seeds}, found an error; see above")
     return targets
 
 
@@ -50,12 +54,21 @@ def fuzz(target, seconds):
     corpus, found = OUT / "corpus" / target.name, OUT / "found" / target.name
     for folder in (corpus, found):
         folder.mkdir(parents=True, exist_ok=True)
-    seeds = [path for path in (SOURCE / "fuzz/corpus" / target.name,) if path.is_dir()]
+    seeds = OUT / "seeds" / target.name.removeprefix("merapi_fuzz_")
     log = OUT / f"{target.name}.log"
-    command = [target, f"-max_total_time={seconds}", "-timeout=20", "-rss_limit_mb=2048", "-print_final_stats=1"]
+    command = [
+        target,
+        "-print_final_stats=1",
+        f"-max_total_time={seconds}",
+        "-max_len=65536",
+        "-timeout=20",
+        "-rss_limit_mb=2500",
+    ]
     with open(log, "w") as file:
         status = subprocess.run(
-            [*command, f"-artifact_prefix={found}/", corpus, *seeds], stdout=file, stderr=file
+            [*command, f"-artifact_prefix={found}/", corpus, *([seeds] if seeds.is_dir() else [])],
+            stdout=file,
+            stderr=file,
         ).returncode
     lines = log.read_text(errors="replace").splitlines()
     runs = [line.split()[-1] for line in lines if "number_of_executed_units" in line]

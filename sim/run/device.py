@@ -12,8 +12,9 @@ import tempfile
 import time
 from pathlib import Path
 
-# Devices by the name that DEVICE= takes: the arguments of merapi-device that choose them.
-DEVICES = {"model": ["--model"]}
+# Devices by the name that DEVICE= takes: the arguments of merapi-device that choose them. The patience is ten times
+# that of hardware: on a busy machine a process may wait for a core, and every fallback would only say that.
+DEVICES = {"model": ["--model", "--patience-us", "100000"]}
 # A unix socket's path has room for 108 bytes (sun_path in unix(7)), one of them the final zero.
 SOCKET_PATH_MAX = 107
 PR_SET_PDEATHSIG = 1

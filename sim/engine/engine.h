@@ -9,6 +9,8 @@
 #include <memory>
 #include <string>
 
+#include "merapi/contract.h"
+
 namespace merapi::sim {
 
 // A window as the device sees it. The bytes come from the lease, never from the window.
@@ -63,10 +65,10 @@ class Engine {
 
 // What is common to all engines of a process.
 struct EngineOptions {
-  std::string name = "merapi-model";  // device_identity.name, at most 23 bytes are shown
-  uint32_t patience_us = 10000;       // device_identity.patience_us
-  uint8_t coherence = 1;              // enum merapi_coherence
-  uint64_t pid = 0;                   // device_identity.pid
+  std::string name = "merapi-model";                // device_identity.name, at most 23 bytes are shown
+  uint32_t patience_us = MERAPI_PATIENCE_MODEL_US;  // device_identity.patience_us
+  uint8_t coherence = 1;                            // enum merapi_coherence
+  uint64_t pid = 0;                                 // device_identity.pid
 };
 
 }  // namespace merapi::sim

@@ -39,8 +39,10 @@
 #define MERAPI_SHAPE_KEY_EMPTY UINT64_C(0x0)
 /* Key of a withdrawn shape: a lookup goes on past it. */
 #define MERAPI_SHAPE_KEY_TOMBSTONE UINT64_C(0xffffffffffffffff)
-/* Patience that hardware and the model state at the handshake, in microseconds. */
+/* Patience that hardware states at the handshake, in microseconds. */
 #define MERAPI_PATIENCE_HARDWARE_US 0x2710u
+/* Patience that the model states: a process among others may wait longer for a processor than for its work. */
+#define MERAPI_PATIENCE_MODEL_US 0x186a0u
 
 /* Index into the area directory: what part of the window is what. */
 enum merapi_area {

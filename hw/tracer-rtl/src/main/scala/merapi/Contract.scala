@@ -35,8 +35,10 @@ object Contract {
   val ShapeKeyEmpty = BigInt("0", 16)
   /** Key of a withdrawn shape: a lookup goes on past it. */
   val ShapeKeyTombstone = BigInt("ffffffffffffffff", 16)
-  /** Patience that hardware and the model state at the handshake, in microseconds. */
+  /** Patience that hardware states at the handshake, in microseconds. */
   val PatienceHardwareUs = BigInt("2710", 16)
+  /** Patience that the model states: a process among others may wait longer for a processor than for its work. */
+  val PatienceModelUs = BigInt("186a0", 16)
 
   /** Index into the area directory: what part of the window is what. */
   object Area {

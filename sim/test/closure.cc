@@ -3,9 +3,8 @@
 
 #include <cstring>
 #include <deque>
+#include <sstream>
 #include <stdexcept>
-
-#include "merapi/contract.h"
 
 namespace merapi::sim::test {
 namespace {
@@ -13,28 +12,27 @@ namespace {
 // Reads the window as docs/contract.md describes it.
 class Reader {
  public:
-  explicit Reader(const uint8_t* window) : window_(window) {
-    config = get<merapi_config>(MERAPI_CONFIG_OFFSET);
-    directory = get<merapi_directory>(MERAPI_DIRECTORY_OFFSET);
+  explicit Reader(const ClosureInput& in) : config(in.config), in_(in) {
     heap_bytes = uint64_t{config.region_count} << config.region_log2;
   }
 
   template <typename T>
-  T get(uint64_t offset) const {
+  T get(int area, uint64_t offset) const {
+    if (offset + sizeof(T) > in_.area_bytes[area]) throw std::runtime_error("an object ends beyond the heap");
     T value;
-    std::memcpy(&value, window_ + offset, sizeof value);
+    std::memcpy(&value, in_.area[area] + offset, sizeof value);
     return value;
   }
   template <typename T>
   T heap(uint64_t offset) const {
-    return get<T>(directory.area[MERAPI_AREA_HEAP].offset + offset);
+    return get<T>(MERAPI_AREA_HEAP, offset);
   }
   uint64_t limit_of(uint64_t offset) const {
-    return get<uint64_t>(directory.area[MERAPI_AREA_LIMITS].offset + (offset >> config.region_log2) * 8);
+    return get<uint64_t>(MERAPI_AREA_LIMITS, (offset >> config.region_log2) * 8);
   }
-  bool bit(uint32_t bitmap, uint64_t offset) const {
+  bool bit(uint64_t offset) const {
     uint64_t n = offset >> config.alignment_log2;
-    return (get<uint8_t>(directory.area[MERAPI_AREA_BITMAP0 + bitmap].offset + n / 8) >> (n % 8) & 1) != 0;
+    return (in_.bitmap[n / 8] >> (n % 8) & 1) != 0;
   }
   // The address in a reference field.
   uint64_t reference(uint64_t field) const {
@@ -46,17 +44,15 @@ class Reader {
     return config.klass_bytes == 8 ? heap<uint64_t>(object + 8) : heap<uint32_t>(object + 8);
   }
   // Any slot with this key: where it is does not matter here.
-  bool shape(uint64_t klass_word, merapi_shape* out) const {
-    const merapi_area_desc& a = directory.area[MERAPI_AREA_SHAPES];
+  const merapi_shape* shape(uint64_t klass_word) {
     auto [it, fresh] = shapes_.try_emplace(klass_word);
     if (fresh) {
-      for (uint64_t at = 0; at < a.size; at += sizeof(merapi_shape)) {
-        auto s = get<merapi_shape>(a.offset + at);
+      for (uint64_t at = 0; at < in_.area_bytes[MERAPI_AREA_SHAPES]; at += sizeof(merapi_shape)) {
+        auto s = get<merapi_shape>(MERAPI_AREA_SHAPES, at);
         if (s.klass_word == klass_word) it->second = s;
       }
     }
-    *out = it->second;
-    return out->klass_word == klass_word;
+    return it->second.klass_word == klass_word ? &it->second : nullptr;
   }
   uint64_t words(uint64_t object, const merapi_shape& s) const {
     uint64_t alignment = uint64_t{1} << config.alignment_log2;
@@ -73,54 +69,73 @@ class Reader {
         return s.size_words;
     }
   }
-  std::vector<uint64_t> fields(uint64_t object, const merapi_shape& s) const {
-    std::vector<uint64_t> out;
+  // Call `each` with every reference field of an object.
+  template <typename F>
+  void fields(uint64_t object, const merapi_shape& s, F each) const {
     if (s.kind == MERAPI_SHAPE_KIND_OBJ_ARRAY) {
       uint64_t length = heap<uint32_t>(object + 8 + config.klass_bytes);
-      for (uint64_t i = 0; i < length; i++) out.push_back(object + s.header_bytes + i * config.oop_bytes);
+      for (uint64_t i = 0; i < length; i++) each(object + s.header_bytes + i * config.oop_bytes);
     }
-    if (s.kind != MERAPI_SHAPE_KIND_INSTANCE) return out;
+    if (s.kind != MERAPI_SHAPE_KIND_INSTANCE) return;
     for (uint32_t b = 0; b < s.block_count; b++) {
       merapi_ref_block block;
       if (s.block_count <= MERAPI_SHAPE_INLINE_BLOCKS) {
         block = s.block[b];
       } else {
-        block = get<merapi_ref_block>(directory.area[MERAPI_AREA_SHAPE_EXTENSION].offset + s.extension + b * 8);
+        block = get<merapi_ref_block>(MERAPI_AREA_SHAPE_EXTENSION, s.extension + b * sizeof block);
       }
-      for (uint32_t i = 0; i < block.count; i++) out.push_back(object + block.offset + i * config.oop_bytes);
+      for (uint32_t i = 0; i < block.count; i++) each(object + block.offset + i * config.oop_bytes);
     }
-    return out;
   }
 
-  merapi_config config;
-  merapi_directory directory;
+  const merapi_config config;
   uint64_t heap_bytes;
 
  private:
-  const uint8_t* window_;
-  mutable std::map<uint64_t, merapi_shape> shapes_;
+  const ClosureInput& in_;
+  std::map<uint64_t, merapi_shape> shapes_;
 };
 
 }  // namespace
 
+ClosureInput ClosureInput::of_window(const uint8_t* base, uint32_t bitmap) {
+  ClosureInput in;
+  std::memcpy(&in.config, base + MERAPI_CONFIG_OFFSET, sizeof in.config);
+  merapi_directory directory;
+  std::memcpy(&directory, base + MERAPI_DIRECTORY_OFFSET, sizeof directory);
+  for (uint32_t i = 0; i < MERAPI_AREA_COUNT; i++) {
+    in.area[i] = base + directory.area[i].offset;
+    in.area_bytes[i] = directory.area[i].size;
+  }
+  in.bitmap = in.area[MERAPI_AREA_BITMAP0 + bitmap];
+  return in;
+}
+
 Closure naive_closure(const ClosureInput& in) {
-  Reader window(in.window);
+  Reader window(in);
+  const int log2 = window.config.alignment_log2;
+  const uint64_t step = uint64_t{1} << log2;
   Closure out;
+  out.marked.resize(window.heap_bytes >> log2);
+  out.newly.resize(window.heap_bytes >> log2);
   std::deque<uint64_t> grey;
 
-  uint64_t step = uint64_t{1} << window.config.alignment_log2;
   for (uint64_t at = 0; at < window.heap_bytes; at += step) {
-    if (at >= window.limit_of(at) || !window.bit(in.bitmap, at)) continue;
-    out.marked.insert(at);
+    if (!window.bit(at) || at >= window.limit_of(at)) continue;
+    out.marked[at >> log2] = true;
+    out.marked_count++;
     if (in.commanded.count(uint32_t(at >> window.config.region_log2)) != 0) grey.push_back(at);
   }
   auto offer = [&](uint64_t address) {
     if (address < window.config.heap_base || address - window.config.heap_base >= window.heap_bytes) return;
     uint64_t offset = address - window.config.heap_base;
     if (offset >= window.limit_of(offset)) return;
-    if (offset % step != 0) throw std::runtime_error("the generated heap holds a misaligned reference");
-    if (!out.marked.insert(offset).second) return;
-    out.newly.insert(offset);
+    if (offset % step != 0) throw std::runtime_error("a reference is misaligned");
+    if (out.marked[offset >> log2]) return;
+    out.marked[offset >> log2] = true;
+    out.newly[offset >> log2] = true;
+    out.marked_count++;
+    out.newly_count++;
     grey.push_back(offset);
   };
   for (uint64_t address : in.submitted) offer(address);
@@ -128,29 +143,42 @@ Closure naive_closure(const ClosureInput& in) {
   while (!grey.empty()) {
     uint64_t object = grey.front();
     grey.pop_front();
-    out.visited.insert(object);
-    bool counts = out.newly.count(object) != 0;
-    merapi_shape shape;
-    bool has_shape = window.shape(window.klass(object), &shape);
-    if (has_shape && counts) {
-      out.live[uint32_t(object >> window.config.region_log2)] += window.words(object, shape);
+    bool counts = out.newly[object >> log2];
+    const merapi_shape* shape = window.shape(window.klass(object));
+    if (shape != nullptr && counts) {
+      out.live[uint32_t(object >> window.config.region_log2)] += window.words(object, *shape);
     }
-    if (has_shape && (shape.flags >> MERAPI_SHAPE_FLAG_QUIET & 1) == 0 && out.klasses.insert(shape.klass_word).second) {
-      for (uint64_t address : in.answer_klass(shape.klass_word)) offer(address);
+    bool quiet = shape != nullptr && (shape->flags >> MERAPI_SHAPE_FLAG_QUIET & 1) != 0;
+    if (shape != nullptr && !quiet && out.klasses.insert(shape->klass_word).second) {
+      for (uint64_t address : in.answer_klass(shape->klass_word)) offer(address);
     }
-    bool defer = !has_shape || shape.kind >= MERAPI_SHAPE_KIND_REFERENCE;
-    if (defer) {
+    if (shape == nullptr || shape->kind >= MERAPI_SHAPE_KIND_REFERENCE) {
       out.deferred.insert(object);
-      if (!has_shape && counts) out.unsized.insert(object);
+      if (shape == nullptr && counts) out.unsized.insert(object);
       for (uint64_t address : in.answer_object(window.config.heap_base + object)) offer(address);
       continue;
     }
-    for (uint64_t field : window.fields(object, shape)) {
+    window.fields(object, *shape, [&](uint64_t field) {
       uint64_t address = window.reference(field);
       if (address != 0) offer(address);
-    }
+    });
   }
   return out;
+}
+
+std::string compare_marks(const ClosureInput& in, const Closure& want, const uint8_t* after) {
+  uint64_t missing = 0, extra = 0, example = 0;
+  for (uint64_t bit = 0; bit < want.marked.size(); bit++) {
+    bool have = (after[bit / 8] >> (bit % 8) & 1) != 0;
+    if (have == want.marked[bit]) continue;
+    (have ? extra : missing)++;
+    example = bit << in.config.alignment_log2;
+  }
+  if (missing + extra == 0) return "";
+  std::ostringstream text;
+  text << "marks: " << missing << " missing, " << extra << " too many of " << want.marked_count << ", for instance at 0x"
+       << std::hex << example;
+  return text.str();
 }
 
 }  // namespace merapi::sim::test

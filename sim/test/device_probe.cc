@@ -29,10 +29,10 @@ struct Options {
   uint64_t seed = 1;
   uint32_t regions = 24;
   int cycles = 1;
-  int pauses = 0;           // per cycle
-  bool hold = false;        // say "tracing", then neither read completions nor end
-  bool reattach = false;    // when the device is lost, attach again (for 10 s) and do the cycle anew
-  uint64_t linger_ms = 0;   // between cycles
+  int pauses = 0;          // per cycle
+  bool hold = false;       // say "tracing", then neither read completions nor end
+  bool reattach = false;   // when the device is lost, attach again (for 10 s) and do the cycle anew
+  uint64_t linger_ms = 0;  // between cycles
 };
 
 struct Failed {
@@ -77,11 +77,8 @@ class Probe {
       }
       if (o_.linger_ms != 0) usleep(useconds_t(o_.linger_ms * 1000));
     }
-    return {{"ok", true},
-            {"cycles", o_.cycles},
-            {"objects_marked", marked_},
-            {"losses", losses_},
-            {"pause_us", pause_us_}};
+    return {
+        {"ok", true}, {"cycles", o_.cycles}, {"objects_marked", marked_}, {"losses", losses_}, {"pause_us", pause_us_}};
   }
 
  private:
@@ -220,26 +217,19 @@ class Probe {
   }
 
   void check(uint32_t bitmap) {
-    ClosureInput in;
-    in.window = local_.base;
-    in.bitmap = bitmap;
+    ClosureInput in = ClosureInput::of_window(local_.base, bitmap);
     for (uint32_t i = 0; i < local_.shape.regions; i++) in.commanded.insert(i);
     in.answer_object = [this](uint64_t a) { return maker_.answer(a); };
     in.answer_klass = in.answer_object;
     Closure want = naive_closure(in);
-    const auto* words = reinterpret_cast<const uint64_t*>(area(MERAPI_AREA_BITMAP0 + int(bitmap)));
-    std::set<uint64_t> have;
-    int log2 = local_.shape.alignment_log2;
-    for (uint64_t bit = 0; bit < local_.heap_bytes() >> log2; bit++) {
-      if ((words[bit / 64] >> (bit % 64) & 1) != 0) have.insert(bit << log2);
-    }
-    if (have != want.marked) throw Failed{1, "the marks differ from the closure"};
+    std::string difference = compare_marks(in, want, area(MERAPI_AREA_BITMAP0 + int(bitmap)));
+    if (!difference.empty()) throw Failed{1, difference};
     if (deferred_ != want.deferred || unsized_ != want.unsized) throw Failed{1, "the deferred objects differ"};
     if (seen_ != want.klasses) throw Failed{1, "the klasses seen differ"};
     for (uint32_t i = 0; i < local_.shape.regions; i++) {
       if (merapi_live_get(window_, i) != want.live[i]) throw Failed{1, "live words differ"};
     }
-    marked_ += want.newly.size();
+    marked_ += want.newly_count;
   }
 
   const Options o_;

@@ -343,21 +343,13 @@ class Trace {
     // The closure of what the window was before, without what was reclaimed meanwhile.
     std::memcpy(before_.data() + window_.layout.area[MERAPI_AREA_LIMITS].offset, window_.limits(),
                 window_.shape.regions * 8);
-    ClosureInput in;
-    in.window = before_.data();
-    in.bitmap = bitmap_;
+    ClosureInput in = ClosureInput::of_window(before_.data(), bitmap_);
     in.commanded = commanded_;
     in.submitted = submitted_;
     in.answer_object = [&](uint64_t a) { return maker_->answer(a); };
     in.answer_klass = in.answer_object;
     Closure want = naive_closure(in);
-
-    uint64_t step = uint64_t{1} << window_.shape.alignment_log2;
-    std::set<uint64_t> have;
-    for (uint64_t at = 0; at < window_.heap_bytes(); at += step) {
-      if (window_.marked(int(bitmap_), at)) have.insert(at);
-    }
-    compare("marked", have, want.marked);
+    error_ << compare_marks(in, want, window_.area(MERAPI_AREA_BITMAP0 + int(bitmap_)));
     compare("deferred", deferred_, want.deferred);
     compare("unsized", unsized_, want.unsized);
     compare("klasses", seen_, want.klasses);
@@ -370,7 +362,7 @@ class Trace {
       error_ << deferred_again_ << " deferred objects reported again without need; ";
     }
     auto count = [&](int c) { return machine_->counter(c); };
-    if (reclaimed_.empty() && count(MERAPI_COUNTER_OBJECTS_MARKED) != want.newly.size()) error_ << "OBJECTS_MARKED; ";
+    if (reclaimed_.empty() && count(MERAPI_COUNTER_OBJECTS_MARKED) != want.newly_count) error_ << "OBJECTS_MARKED; ";
     uint64_t sum = count(MERAPI_COUNTER_REFS_NULL) + count(MERAPI_COUNTER_REFS_OUTSIDE) +
                    count(MERAPI_COUNTER_REFS_ABOVE_LIMIT) + count(MERAPI_COUNTER_REFS_MARKED) +
                    count(MERAPI_COUNTER_OBJECTS_MARKED);

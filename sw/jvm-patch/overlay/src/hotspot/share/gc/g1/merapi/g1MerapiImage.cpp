@@ -122,6 +122,20 @@ public:
   }
 };
 
+// Regions with something below the limit only: others hold no object that a
+// device could defer, and eden's TLABs cannot be walked now.
+class G1MerapiAnswerRegions : public HeapRegionClosure {
+  G1MerapiAnswerObjects _objects;
+public:
+  G1MerapiAnswerRegions(G1MerapiAnswers* answers) : _objects(answers) { }
+  virtual bool do_heap_region(HeapRegion* region) {
+    if (region->next_top_at_mark_start() > region->bottom() && !region->is_continues_humongous()) {
+      region->object_iterate(&_objects);
+    }
+    return false;
+  }
+};
+
 class G1MerapiAnswerKlass : public KlassClosure {
   G1MerapiAnswers* _answers;
 public:
@@ -159,8 +173,8 @@ public:
       return;
     }
     G1MerapiAnswers answers;
-    G1MerapiAnswerObjects objects(&answers);
-    g1h->object_iterate(&objects);
+    G1MerapiAnswerRegions regions(&answers);
+    g1h->heap_region_iterate(&regions);
     G1MerapiAnswerLoader loaders(&answers);
     ClassLoaderDataGraph::cld_do(&loaders);
     merapi_answers table;

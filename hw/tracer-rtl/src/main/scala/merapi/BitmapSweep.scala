@@ -1,0 +1,193 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+import chisel3.util._
+
+class Slice(p: TracerParameters) extends Bundle {
+  val first = UInt((p.regionBits + 1).W)
+  val count = UInt((p.regionBits + 1).W)
+}
+
+/** Finds the greys of a slice: every mark bit below its region's limit becomes a grey that is not counted.
+  *
+  * It reads the bitmap in the window, not the banks' lines: what it must find was marked by the host, before the cycle,
+  * or (when flagged chunks are swept again) written back. A mark of this cycle that it happens to see is scanned twice,
+  * which costs time only; the control unit holds the lanes meanwhile so that there are hardly any.
+  *
+  * Lines are read ahead into `sweepReads` buffers and used in order.
+  */
+class BitmapSweep(p: TracerParameters) extends Module {
+  private val tagBits = log2Ceil(p.sweepReads)
+  private val bitLine = p.objectBits - 9 + 1
+  val io = IO(new Bundle {
+    val config  = Input(new TraceConfig(p))
+    val slice   = Flipped(Decoupled(new Slice(p)))
+    val hold    = Input(Bool())
+    val greys   = Vec(p.lanes, Decoupled(new Grey(p)))
+    val busy    = Output(Bool())
+    val blocked = Output(Bool()) // a store takes no more: lanes must run
+    val quiet   = Output(Bool())
+    val lines   = Output(Bool())
+    val limits  = new ReadPort(p)
+    val read    = new ReadPort(p)
+    val fault   = Valid(new FaultReport)
+  })
+  val c = io.config
+
+  // The limit of each region, through a checker that is asked with the region's first object: what comes out below
+  // has marks to look at. Its limit is found by asking for the line, so the checker hands out the limit itself.
+  object State extends ChiselEnum { val Idle, AskLimit, WaitLimit, Judge, Run = Value }
+  val state  = RegInit(State.Idle)
+  val region = Reg(UInt((p.regionBits + 1).W))
+  val end    = Reg(UInt((p.regionBits + 1).W))
+  val limits = Reg(UInt(p.lineBits.W))
+  val known  = RegInit(false.B) // `limits` is the line of `region`
+  io.slice.ready := state === State.Idle
+  io.limits.request.valid     := state === State.AskLimit && !io.hold
+  io.limits.request.bits.tag  := 0.U
+  io.limits.request.bits.line := c.limits + (region >> 3)
+
+  val start   = Cat(region, 0.U(16.W)) << (c.regionLog2 - 16.U)
+  val limit   = VecInit((0 until 8).map(i => limits(64 * i + 63, 64 * i)))(region(2, 0))
+  val bytes   = 1.U(64.W) << c.regionLog2
+  val aligned = (limit(7, 0) & ((1.U(9.W) << c.alignmentLog2) - 1.U)(7, 0)) === 0.U
+  val good    = limit >= start && limit - start <= bytes && aligned
+  io.fault.valid := state === State.Judge && !good
+  io.fault.bits  := FaultReport(Contract.Fault.BadConfig, Cat(c.limits, 0.U(6.W)) + Cat(region, 0.U(3.W)), limit)
+
+  // Bits [firstBit, endBit) of this region; lines are asked for and used in order.
+  val firstBit = Reg(UInt((p.objectBits + 1).W))
+  val endBit   = Reg(UInt((p.objectBits + 1).W))
+  val asked    = Reg(UInt(bitLine.W)) // next line to ask for
+  val used     = Reg(UInt(bitLine.W)) // next line to use
+  val last     = Reg(UInt(bitLine.W)) // after the last
+  val arrived  = RegInit(0.U(p.sweepReads.W))
+  val buffers  = Mem(p.sweepReads, UInt(p.lineBits.W))
+  val inside   = (asked - used) < p.sweepReads.U
+  io.read.request.valid     := state === State.Run && asked =/= last && inside && !io.hold
+  io.read.request.bits.tag  := asked(tagBits - 1, 0)
+  io.read.request.bits.line := c.bitmap + asked
+  when(io.read.request.fire) { asked := asked + 1.U }
+  io.lines := io.read.request.fire
+  when(io.read.response.valid) { buffers.write(io.read.response.bits.tag(tagBits - 1, 0), io.read.response.bits.data) }
+
+  // Bits of the line in use, lowest first.
+  val bits     = RegInit(0.U(p.lineBits.W))
+  val bitsLine = Reg(UInt(bitLine.W))
+  val slotAt   = used(tagBits - 1, 0)
+  val load     = state === State.Run && used =/= last && arrived(slotAt) && bits === 0.U
+  val lineBits = Cat(used, 0.U(9.W))
+  val ones     = Fill(p.lineBits, 1.U(1.W))
+  val from     = Mux(firstBit > lineBits, (ones << firstBit(8, 0))(p.lineBits - 1, 0), ones)
+  val to       = Mux((endBit >> 9) === used, ~(ones << endBit(8, 0))(p.lineBits - 1, 0), ones)
+  when(load) {
+    bits     := buffers.read(slotAt) & from & to
+    bitsLine := used
+    used     := used + 1.U
+  }
+  val fillBit = Mux(io.read.response.valid, UIntToOH(io.read.response.bits.tag, p.sweepReads), 0.U)
+  val loadBit = Mux(load, UIntToOH(slotAt, p.sweepReads), 0.U)
+  arrived := (arrived | fillBit) & ~loadBit
+
+  val words   = VecInit((0 until 8).map(i => bits(64 * i + 63, 64 * i)))
+  val wordAt  = PriorityEncoder(words.map(_.orR))
+  val bitAt   = PriorityEncoder(words(wordAt))
+  val markBit = Cat(bitsLine, wordAt, bitAt)(p.objectBits - 1, 0)
+  val bank    = Bank.of(p, markBit)
+  val offer   = bits =/= 0.U && !io.hold
+  for ((g, i) <- io.greys.zipWithIndex) {
+    g.valid      := offer && bank === i.U
+    g.bits.obj   := c.objectOf(markBit)
+    g.bits.count := false.B
+  }
+  val taken = offer && VecInit(io.greys.map(_.ready))(bank)
+  when(taken) {
+    val cleared = words(wordAt) & (words(wordAt) - 1.U)
+    bits := VecInit((0 until 8).map(i => Mux(wordAt === i.U, cleared, words(i)))).asUInt
+  }
+  io.blocked := offer && !taken
+
+  switch(state) {
+    is(State.Idle) {
+      when(io.slice.fire) {
+        region := io.slice.bits.first
+        end    := io.slice.bits.first + io.slice.bits.count
+        known  := false.B
+        state  := State.Judge
+        when(io.slice.bits.count === 0.U) { state := State.Idle }.otherwise { state := State.AskLimit }
+      }
+    }
+    is(State.AskLimit) { when(io.limits.request.fire) { state := State.WaitLimit } }
+    is(State.WaitLimit) {
+      when(io.limits.response.valid) {
+        limits := io.limits.response.bits.data
+        state  := State.Judge
+      }
+    }
+    is(State.Judge) {
+      val firstUnit = start >> c.alignmentLog2
+      val endUnit   = limit >> c.alignmentLog2
+      firstBit := firstUnit
+      endBit   := endUnit
+      asked    := firstUnit >> 9
+      used     := firstUnit >> 9
+      last     := Mux(endUnit === firstUnit || !good, firstUnit >> 9, (endUnit + 511.U) >> 9)
+      state    := State.Run
+    }
+    is(State.Run) {
+      when(used === last && bits === 0.U) {
+        region := region + 1.U
+        when(region + 1.U === end) {
+          state := State.Idle
+        }.otherwise { state := Mux((region + 1.U)(2, 0) === 0.U, State.AskLimit, State.Judge) }
+      }
+    }
+  }
+  io.busy := state =/= State.Idle
+  // Held: reads that were asked for have arrived.
+  io.quiet := asked === used && state =/= State.WaitLimit ||
+    state === State.Idle || state === State.AskLimit || state === State.Judge ||
+    state === State.Run && (asked - used) === PopCount(arrived)
+}
+
+/** Writes zeros over a range of lines; the first and the last may be half lines. */
+class Clearer(p: TracerParameters) extends Module {
+  private val inFlight = 8
+  class Range extends Bundle {
+    val first = UInt((p.lineAddress + 1).W) // in half lines
+    val count = UInt((p.lineAddress + 1).W)
+  }
+  val io = IO(new Bundle {
+    val range = Flipped(Decoupled(new Range))
+    val hold  = Input(Bool())
+    val busy  = Output(Bool())
+    val quiet = Output(Bool())
+    val write = new WritePort(p)
+  })
+  val next    = Reg(UInt((p.lineAddress + 1).W))
+  val left    = RegInit(0.U((p.lineAddress + 1).W))
+  val tags    = RegInit(0.U(inFlight.W))
+  val tag     = PriorityEncoder(~tags)
+  io.range.ready := !io.busy
+  when(io.range.fire) {
+    next := io.range.bits.first
+    left := io.range.bits.count
+  }
+  val whole = !next(0) && left > 1.U
+  val step  = Mux(whole, 2.U, 1.U)
+  io.write.request.valid       := left =/= 0.U && !tags.andR && !io.hold
+  io.write.request.bits.tag    := tag
+  io.write.request.bits.line   := next >> 1
+  io.write.request.bits.data   := 0.U
+  io.write.request.bits.halves := Mux(whole, 3.U, Mux(next(0), 2.U, 1.U))
+  when(io.write.request.fire) {
+    next := next + step
+    left := left - step
+  }
+  val start = Mux(io.write.request.fire, UIntToOH(tag, inFlight), 0.U(inFlight.W))
+  val done  = Mux(io.write.done.valid, UIntToOH(io.write.done.bits(2, 0), inFlight), 0.U(inFlight.W))
+  tags     := (tags | start) & ~done
+  io.busy  := left =/= 0.U || tags.orR
+  io.quiet := !tags.orR
+}

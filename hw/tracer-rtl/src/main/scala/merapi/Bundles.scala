@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+import chisel3.util._
+
+/** One 64-byte line to read. The requester has a place for the answer before it asks. */
+class ReadRequest(p: TracerParameters) extends Bundle {
+  val line = UInt(p.lineAddress.W)
+  val tag  = UInt(p.tagBits.W)
+}
+
+class ReadResponse(p: TracerParameters) extends Bundle {
+  val tag  = UInt(p.tagBits.W)
+  val data = UInt(p.lineBits.W)
+}
+
+/** A client that reads: at most one outstanding request per tag, and it takes an answer in the cycle it comes (the
+  * response has no ready), so that no answer can hold up another.
+  */
+class ReadPort(p: TracerParameters) extends Bundle {
+  val request  = Decoupled(new ReadRequest(p))
+  val response = Flipped(Valid(new ReadResponse(p)))
+}
+
+/** Lines are written whole, except that CLEAR_BITMAP may meet half a line (regions of 2^16 bytes, alignment 2^8). */
+class WriteRequest(p: TracerParameters) extends Bundle {
+  val line   = UInt(p.lineAddress.W)
+  val data   = UInt(p.lineBits.W)
+  val halves = UInt(2.W)
+  val tag    = UInt(p.tagBits.W)
+}
+
+class WritePort(p: TracerParameters) extends Bundle {
+  val request = Decoupled(new WriteRequest(p))
+  val done    = Flipped(Valid(UInt(p.tagBits.W)))
+}
+
+/** Why a context stops: enum fault with its address and detail. */
+class FaultReport extends Bundle {
+  val code    = UInt(4.W)
+  val address = UInt(64.W)
+  val detail  = UInt(64.W)
+}
+
+object FaultReport {
+  def apply(code: Int, address: UInt, detail: UInt): FaultReport = {
+    val f = Wire(new FaultReport)
+    f.code    := code.U
+    f.address := address
+    f.detail  := detail
+    f
+  }
+
+  /** The first of several in one cycle, by position. */
+  def first(reports: Seq[Valid[FaultReport]]): Valid[FaultReport] = {
+    val out = Wire(Valid(new FaultReport))
+    out.valid := reports.map(_.valid).reduce(_ || _)
+    out.bits  := PriorityMux(reports.map(r => r.valid -> r.bits))
+    out
+  }
+}
+
+/** What BEGIN_CYCLE latched. Constant while a cycle runs. Addresses of areas are lines of the window. */
+class TraceConfig(p: TracerParameters) extends Bundle {
+  val heapBase      = UInt(64.W)
+  val narrowBase    = UInt(64.W)
+  val narrowShift   = UInt(4.W)
+  val wideOops      = Bool()
+  val wideKlass     = Bool()
+  val alignmentLog2 = UInt(4.W)
+  val regionLog2    = UInt(6.W)
+  val regionCount   = UInt((p.regionBits + 1).W)
+  val mirrorOffset  = UInt(32.W)
+  val heapBytes     = UInt((p.heapAddressBits + 1).W)
+  val flagShift     = UInt(5.W) // regions per rescan flag, log2
+  val heap          = UInt(p.lineAddress.W)
+  val limits        = UInt(p.lineAddress.W)
+  val live          = UInt(p.lineAddress.W)
+  val bitmap        = UInt(p.lineAddress.W)
+  val shapes        = UInt(p.lineAddress.W)
+  val shapesLog2    = UInt(5.W)
+  val extension     = UInt(p.lineAddress.W)
+  val extensionLines = UInt(p.lineAddress.W)
+  val spill         = UInt(p.lineAddress.W)
+  val spillPerLane  = UInt(p.lineAddress.W) // lines
+
+  /** Number of the mark bit of an object. */
+  def markBit(obj: UInt): UInt = (obj >> (alignmentLog2 - 3.U)(2, 0))(p.objectBits - 1, 0)
+
+  /** Object of a mark bit. */
+  def objectOf(bit: UInt): UInt = (bit << (alignmentLog2 - 3.U)(2, 0))(p.objectBits - 1, 0)
+  def region(obj: UInt): UInt     = (obj >> (regionLog2 - 3.U))(p.regionBits - 1, 0)
+  def rescanFlag(obj: UInt): UInt = (region(obj) >> flagShift)(p.flagLog2 - 1, 0)
+}
+
+/** A marked object whose references are to be read. `count`: its words are not in the live table yet. */
+class Grey(p: TracerParameters) extends Bundle {
+  val obj   = UInt(p.objectBits.W)
+  val count = Bool()
+}
+
+/** A reference that passed the filter, on its way to its mark bank.
+  *
+  * When the bank cannot keep a grey for it, it leaves the object unmarked and flags the chunk of the object that the
+  * reference was read from (`flag`), so that the edge is followed again. A reference of the host (`host`) has no such
+  * object: the bank refuses it and the command processor offers it again.
+  */
+class Reference(p: TracerParameters) extends Bundle {
+  val obj  = UInt(p.objectBits.W)
+  val flag = UInt(p.flagLog2.W)
+  val host = Bool()
+}
+
+object Bank {
+
+  /** Bank of a mark bit: an exclusive-or over the bits of its line's number, so that neither a sweep nor a stride
+    * leaves banks idle. The low bits of the line number can be computed back from bank and upper bits.
+    */
+  def of(p: TracerParameters, markBit: UInt): UInt =
+    if (p.lanes == 1) 0.U
+    else {
+      val line = markBit >> 9
+      (0 until 5).map(i => (line >> (i * p.laneLog2))(p.laneLog2 - 1, 0)).reduce(_ ^ _)
+    }
+}
+
+object Fold {
+
+  /** All `width` bits of x folded into `bits` by exclusive-or. */
+  def apply(x: UInt, width: Int, bits: Int): UInt =
+    (0 until width by bits).map(i => x((i + bits).min(width) - 1, i).pad(bits)).reduce(_ ^ _)
+}

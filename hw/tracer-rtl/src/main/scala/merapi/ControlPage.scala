@@ -1,0 +1,137 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+import chisel3.util._
+
+/** What a shell says of itself; constant. */
+class DeviceIdentity extends Bundle {
+  val kind       = UInt(8.W)
+  val coherence  = UInt(8.W)
+  val patienceUs = UInt(32.W)
+  val pid        = UInt(64.W)
+  val name       = UInt(192.W) // 24 bytes, the first lowest
+}
+
+/** The device's lines of the control page as the tracer last meant them. */
+class PageState extends Bundle {
+  val generation  = UInt(64.W)
+  val consumed    = UInt(64.W)
+  val produced    = UInt(64.W)
+  val state       = UInt(32.W)
+  val ackPause    = UInt(32.W)
+  val ackResume   = UInt(32.W)
+  val ackAbort    = UInt(32.W)
+  val idle        = Bool()
+  val idleCycle   = UInt(32.W)
+  val cycle       = UInt(32.W)
+  val faultCode   = UInt(32.W)
+  val faultCycle  = UInt(32.W)
+  val faultAt     = UInt(64.W)
+  val faultDetail = UInt(64.W)
+}
+
+/** Lines of the control page, in the order in which a list of them is written. */
+object PageLine {
+  val counters   = 0
+  val fault      = Counters.lines
+  val identity   = fault + 1
+  val index      = identity + 1
+  val idle       = index + 1
+  val ack        = idle + 1
+  val indexAgain = ack + 1 // carries the event that announces the others
+  val count      = indexAgain + 1
+  def mask(lines: Int*): UInt = lines.map(BigInt(1) << _).sum.U(count.W)
+  val allCounters: Seq[Int] = (0 until Counters.lines).toList
+}
+
+/** Writes a set of the page's lines one after the other, each after the response of the one before: a host that sees
+  * a line sees all that were written before it.
+  */
+class ControlPage(p: TracerParameters) extends Module {
+  val io = IO(new Bundle {
+    val write       = Flipped(Decoupled(UInt(PageLine.count.W)))
+    val busy        = Output(Bool())
+    val page        = Input(new PageState)
+    val counters    = Input(Vec(Counters.lines, UInt(p.lineBits.W)))
+    val who         = Input(new DeviceIdentity)
+    val windowBytes = Input(UInt(64.W))
+    val restart     = Input(Bool()) // pulse: events count from 0
+    val memory      = new WritePort(p)
+  })
+  val left    = RegInit(0.U(PageLine.count.W))
+  val waiting = RegInit(false.B)
+  val event   = RegInit(0.U(32.W))
+  val at      = PriorityEncoder(left)
+  io.write.ready := left === 0.U
+  io.busy        := left =/= 0.U
+  when(io.write.fire) { left := io.write.bits }
+  when(io.restart) { event := 0.U }
+
+  import Contract._
+  val s = io.page
+  private def line(fields: (Int, Int, UInt)*): UInt =
+    fields.map { case (offset, bytes, value) =>
+      (value.pad(8 * bytes)(8 * bytes - 1, 0) << (8 * offset)).pad(p.lineBits)(p.lineBits - 1, 0)
+    }.reduce(_ | _)
+  val capabilities = Seq(Cap.ScopeHeap, Cap.ClearBitmap, Cap.Doorbell).map(BigInt(1) << _).sum.U(64.W)
+  import DeviceIdentityLayout.{Name, Pid, WindowBytes, PatienceUs, Lanes, Kind, Capabilities, VersionMinor => Minor}
+  val identity = line(
+    (DeviceIdentityLayout.Magic, 4, DeviceMagic.U),
+    (DeviceIdentityLayout.VersionMajor, 2, Contract.VersionMajor.U),
+    (Minor, 2, Contract.VersionMinor.U),
+    (Capabilities, 8, capabilities),
+    (Kind, 1, io.who.kind),
+    (DeviceIdentityLayout.Coherence, 1, io.who.coherence),
+    (Lanes, 2, p.lanes.U),
+    (PatienceUs, 4, io.who.patienceUs),
+    (Pid, 8, io.who.pid),
+    (WindowBytes, 8, io.windowBytes),
+    (Name, 24, io.who.name)
+  )
+  val index = line(
+    (DeviceIndexLayout.Generation, 8, s.generation),
+    (DeviceIndexLayout.SubmissionConsumed, 8, s.consumed),
+    (DeviceIndexLayout.CompletionProduced, 8, s.produced),
+    (DeviceIndexLayout.Event, 4, event),
+    (DeviceIndexLayout.State, 4, s.state)
+  )
+  val ack = line(
+    (DeviceAckLayout.Pause, 4, s.ackPause),
+    (DeviceAckLayout.Resume, 4, s.ackResume),
+    (DeviceAckLayout.Abort, 4, s.ackAbort)
+  )
+  val idle = line(
+    (IdleRecordLayout.Cycle, 4, s.idleCycle),
+    (IdleRecordLayout.Idle, 4, Cat(0.U(1.W), s.idle)),
+    (IdleRecordLayout.Consumed, 8, s.consumed),
+    (IdleRecordLayout.Produced, 8, s.produced)
+  )
+  val fault = line(
+    (FaultRecordLayout.Code, 4, s.faultCode),
+    (FaultRecordLayout.Cycle, 4, s.faultCycle),
+    (FaultRecordLayout.Address, 8, s.faultAt),
+    (FaultRecordLayout.Detail, 8, s.faultDetail)
+  )
+  private val contents = io.counters.zipWithIndex.map { case (l, i) => i -> (CountersLayout.At / 64 + i, l) } ++ Seq(
+    PageLine.fault      -> (FaultRecordLayout.At / 64, fault),
+    PageLine.identity   -> (DeviceIdentityLayout.At / 64, identity),
+    PageLine.index      -> (DeviceIndexLayout.At / 64, index),
+    PageLine.idle       -> (IdleRecordLayout.At / 64, idle),
+    PageLine.ack        -> (DeviceAckLayout.At / 64, ack),
+    PageLine.indexAgain -> (DeviceIndexLayout.At / 64, index)
+  )
+  io.memory.request.valid       := left =/= 0.U && !waiting
+  io.memory.request.bits.tag    := 0.U
+  io.memory.request.bits.halves := 3.U
+  io.memory.request.bits.line   := MuxLookup(at, 0.U)(contents.map { case (k, (l, _)) => k.U -> l.U(p.lineAddress.W) })
+  io.memory.request.bits.data   := MuxLookup(at, 0.U)(contents.map { case (k, (_, d)) => k.U -> d })
+  when(io.memory.request.fire) {
+    waiting := true.B
+    when(at >= PageLine.index.U) { event := event + 1.U }
+  }
+  when(waiting && io.memory.done.valid) {
+    waiting := false.B
+    left    := left & ~UIntToOH(at, PageLine.count)
+  }
+}

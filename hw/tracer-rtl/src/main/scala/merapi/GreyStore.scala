@@ -1,0 +1,149 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+import chisel3.util._
+
+/** Greys of one lane: a double-ended queue on chip whose oldest entries move to the spill area when it fills.
+  *
+  * New greys are pushed and taken at the top (depth first: what was found last is nearest in memory). Lines of
+  * `greysPerLine` entries leave at the bottom when little room is left, and come back, last in first out, when the
+  * queue runs empty.
+  *
+  * Room for `slots` entries is kept free for objects that a lane gives back at a pause, so giving back never waits.
+  * `full` says that a grey can be taken neither now nor by waiting for memory: the spill is full as well. The sweep
+  * may fill only half of the whole; the other half is for what tracing finds, so that every pass over flagged chunks
+  * marks at least one object more or drops nothing (see docs/microarchitecture.md, "Termination").
+  */
+class GreyStore(p: TracerParameters) extends Module {
+  private val depth   = p.greyDepth
+  private val address = log2Ceil(depth)
+  private val perLine = p.greysPerLine
+  private val reserve = p.slots + 2
+
+  val io = IO(new Bundle {
+    val spillFirst = Input(UInt(p.lineAddress.W))
+    val spillLines = Input(UInt(p.lineAddress.W))
+    val giveBack   = Flipped(Decoupled(new Grey(p))) // always ready
+    val mark       = Flipped(Decoupled(new Grey(p)))
+    val sweep      = Flipped(Decoupled(new Grey(p)))
+    val take       = Decoupled(new Grey(p))
+    val hold       = Input(Bool()) // take nothing back from the spill area
+    val full       = Output(Bool())
+    val empty      = Output(Bool())
+    val quiet      = Output(Bool()) // nothing outstanding at the memory
+    val read       = new ReadPort(p)
+    val write      = new WritePort(p)
+    val spilled    = Output(Bool())
+    val refilled   = Output(Bool())
+  })
+
+  val ram    = SyncReadMem(depth, new Grey(p))
+  val bottom = RegInit(0.U(address.W))
+  val count  = RegInit(0.U((address + 1).W))
+  val lines  = RegInit(0.U(p.lineAddress.W)) // lines in the spill area
+  val out    = Module(new Queue(new Grey(p), 4))
+  io.take <> out.io.deq
+
+  object State extends ChiselEnum { val Idle, Gather, Store, Stored, Fetch, Fetched, Scatter = Value }
+  val state   = RegInit(State.Idle)
+  val line    = Reg(Vec(perLine, new Grey(p)))
+  val moved   = Reg(UInt(log2Ceil(perLine + 1).W))
+  val reading = RegNext(state === State.Gather && moved < perLine.U, false.B)
+
+  private val high = depth - reserve - 2 * perLine
+  val room      = count < (depth - reserve).U
+  val spillFull = lines >= io.spillLines
+  val spilling  = state === State.Gather || state === State.Store || state === State.Stored
+  io.full := !room && spillFull && !spilling
+
+  // Push: give-back first (it must never wait), then marks, then the sweep.
+  val sweepRoom = count < (depth / 2 - reserve).U || (room && lines < (io.spillLines >> 1))
+  val push = Module(new Arbiter(new Grey(p), 3))
+  push.io.in(0) <> io.giveBack
+  push.io.in(1).valid := io.mark.valid && room
+  push.io.in(1).bits  := io.mark.bits
+  io.mark.ready       := push.io.in(1).ready && room
+  push.io.in(2).valid := io.sweep.valid && sweepRoom
+  push.io.in(2).bits  := io.sweep.bits
+  io.sweep.ready      := push.io.in(2).ready && sweepRoom
+  push.io.out.ready   := true.B
+  assert(!(push.io.out.valid && count === depth.U), "a grey pushed onto a full queue")
+
+  // One read a cycle: gather for the spill, or take.
+  val gather    = state === State.Gather && moved < perLine.U
+  val popped    = RegInit(false.B)
+  val direct    = push.io.out.valid && out.io.enq.ready && !popped // the grey goes past the memory
+  val pop       = !push.io.out.valid && !gather && count =/= 0.U && state =/= State.Scatter &&
+    out.io.count +& popped < 3.U
+  val readAt    = Mux(gather, bottom, bottom + (count - 1.U)(address - 1, 0))
+  val readGrey  = ram.read(readAt)
+  popped := pop
+  out.io.enq.valid := popped || direct
+  out.io.enq.bits  := Mux(popped, readGrey, push.io.out.bits)
+  assert(!popped || out.io.enq.ready, "a taken grey without a place")
+
+  val stored    = push.io.out.valid && !direct
+  val scatter   = state === State.Scatter && !stored
+  val writeAt   = Mux(stored, bottom + count(address - 1, 0), bottom - 1.U)
+  when(stored || scatter) { ram.write(writeAt, Mux(stored, push.io.out.bits, line(moved))) }
+  when(gather) {
+    bottom := bottom + 1.U
+    assert(count =/= 0.U, "spilled from an empty queue")
+  }.elsewhen(scatter) { bottom := bottom - 1.U }
+  count := count + stored - pop - gather + scatter
+
+  io.read.request.valid     := state === State.Fetch
+  io.read.request.bits.tag  := 0.U
+  io.read.request.bits.line := io.spillFirst + lines
+  io.write.request.valid       := state === State.Store
+  io.write.request.bits.tag    := 0.U
+  io.write.request.bits.line   := io.spillFirst + lines
+  io.write.request.bits.data   := line.asUInt
+  io.write.request.bits.halves := 3.U
+  io.spilled  := io.write.request.fire
+  io.refilled := io.read.request.fire
+
+  switch(state) {
+    is(State.Idle) {
+      moved := 0.U
+      when(count > high.U && !spillFull) {
+        state := State.Gather
+      }.elsewhen(count === 0.U && lines =/= 0.U && !io.hold) {
+        lines := lines - 1.U
+        state := State.Fetch
+      }
+    }
+    is(State.Gather) {
+      when(gather) { moved := moved + 1.U }
+      // The entry read in the last cycle belongs at moved - 1.
+      when(reading) { line(moved - 1.U) := readGrey }
+      when(moved === perLine.U) { state := State.Store }
+    }
+    is(State.Store) { when(io.write.request.fire) { state := State.Stored } }
+    is(State.Stored) {
+      // Never read a line again before its write was answered.
+      when(io.write.done.valid) {
+        lines := lines + 1.U
+        state := State.Idle
+      }
+    }
+    is(State.Fetch) { when(io.read.request.fire) { state := State.Fetched } }
+    is(State.Fetched) {
+      when(io.read.response.valid) {
+        line  := io.read.response.bits.data(perLine * (p.objectBits + 1) - 1, 0).asTypeOf(line)
+        moved := 0.U
+        state := State.Scatter
+      }
+    }
+    is(State.Scatter) {
+      when(scatter) {
+        moved := moved + 1.U
+        when(moved === (perLine - 1).U) { state := State.Idle }
+      }
+    }
+  }
+  // Scatter pushes below the bottom, highest entry first, so that the order is what it was: irrelevant to the result.
+  io.quiet := state === State.Idle && !(count > high.U && !spillFull)
+  io.empty := state === State.Idle && count === 0.U && lines === 0.U && !popped && !out.io.deq.valid
+}

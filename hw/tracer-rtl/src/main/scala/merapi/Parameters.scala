@@ -1,0 +1,142 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3.util._
+
+/** Everything that distinguishes one tracer from another. Sizes are per lane unless they say otherwise.
+  *
+  * A lane and a mark bank share an index: bank b marks the objects of its bitmap lines and lane b scans what bank b
+  * found grey, so that references are the only thing that crosses between them.
+  */
+case class TracerParameters(
+    name: String,
+    /** Scan lanes and mark banks; a power of two. */
+    lanes: Int,
+    /** Objects in flight per lane. */
+    slots: Int,
+    /** Heap lines kept per lane; a power of two. */
+    heapLines: Int,
+    /** Sets of the two-way shape cache; a power of two. */
+    shapeSets: Int,
+    /** Bitmap lines kept per bank (each covers 512 mark bits); a power of two. */
+    bitmapLines: Int,
+    /** Bitmap lines being fetched per bank. */
+    bitmapMisses: Int,
+    /** References that wait for one bitmap line. */
+    bitmapWaiters: Int,
+    /** Dirty bitmap lines per bank: bounds the time to a pause. A power of two. */
+    dirtyBound: Int,
+    /** Greys on chip per lane; a power of two. */
+    greyDepth: Int,
+    /** Recently tested references per lane; a power of two. */
+    recentReferences: Int,
+    /** Lines of the limit table (eight regions each) held by each checker; a power of two. */
+    limitLines: Int,
+    /** Lines of the live table (eight regions each) held by the tracer; a power of two. */
+    liveLines: Int,
+    /** AXI ports. */
+    ports: Int,
+    /** log2 of the bytes after which the next port's share begins. */
+    interleaveLog2: Int = 8,
+    /** log2 of the largest heap in bytes. */
+    heapAddressBits: Int = 40,
+    /** log2 of the largest window in bytes. */
+    windowAddressBits: Int = 42,
+    /** Bitmap lines prefetched by the sweep (tracer-wide); a power of two. */
+    sweepReads: Int = 8,
+    /** Rescan flags (tracer-wide); each stands for a power of two of regions. */
+    rescanFlags: Int = 256,
+    /** Klass words whose report is remembered (tracer-wide); a power of two. */
+    seenKlasses: Int = 256,
+    /** Cycles between two looks at the host's requests while there is work. */
+    pollInterval: Int = 128
+) {
+  private def powerOfTwo(n: Int, what: String): Unit =
+    require(n > 0 && isPow2(n), s"$what of preset $name: expected a power of two, found $n")
+  Seq(
+    lanes            -> "lanes",
+    heapLines        -> "heapLines",
+    shapeSets        -> "shapeSets",
+    bitmapLines      -> "bitmapLines",
+    dirtyBound       -> "dirtyBound",
+    greyDepth        -> "greyDepth",
+    recentReferences -> "recentReferences",
+    limitLines       -> "limitLines",
+    liveLines        -> "liveLines",
+    ports            -> "ports",
+    sweepReads       -> "sweepReads",
+    rescanFlags      -> "rescanFlags",
+    seenKlasses      -> "seenKlasses"
+  ).foreach { case (n, what) => powerOfTwo(n, what) }
+  require(dirtyBound <= bitmapLines, s"preset $name bounds dirty lines above the number of lines")
+  require(interleaveLog2 >= 6, "an interleave below one line would split it")
+
+  val lineBits: Int    = 512
+  val lineLog2: Int    = 6
+  val lineAddress: Int = windowAddressBits - lineLog2
+  /** An object is known by its heap offset in units of eight bytes, whatever the alignment: one width for all. */
+  val objectBits: Int = heapAddressBits - 3
+  /** A mark bit's number; alignments above eight leave the top bits zero. */
+  val laneLog2: Int = log2Ceil(lanes)
+  val regionBits: Int = heapAddressBits - 16
+  val flagLog2: Int   = log2Ceil(rescanFlags)
+  /** Greys of one spilled line: object and count flag each. */
+  val greysPerLine: Int = lineBits / (objectBits + 1)
+  require(greyDepth >= 4 * (slots + greysPerLine), s"greyDepth of preset $name is too small for $slots slots")
+
+  /** Lines that a lane asks for ahead of long objects. */
+  val prefetches: Int = 4
+  /** Widest tag of any memory client. */
+  val tagBits: Int =
+    Seq(log2Ceil(slots + prefetches), log2Ceil(bitmapMisses), log2Ceil(sweepReads), 3).max
+}
+
+object TracerParameters {
+  val simSmall: TracerParameters = TracerParameters(
+    name = "sim-small",
+    lanes = 1,
+    slots = 8,
+    heapLines = 16,
+    shapeSets = 8,
+    bitmapLines = 32,
+    bitmapMisses = 4,
+    bitmapWaiters = 2,
+    dirtyBound = 16,
+    greyDepth = 128,
+    recentReferences = 64,
+    limitLines = 16,
+    liveLines = 16,
+    ports = 1
+  )
+
+  val ddr4x1: TracerParameters = TracerParameters(
+    name = "ddr4-1ch",
+    lanes = 4,
+    slots = 32,
+    heapLines = 128,
+    shapeSets = 64,
+    bitmapLines = 2048,
+    bitmapMisses = 16,
+    bitmapWaiters = 4,
+    dirtyBound = 128,
+    greyDepth = 1024,
+    recentReferences = 512,
+    limitLines = 256,
+    liveLines = 256,
+    ports = 1
+  )
+
+  val ddr4x4: TracerParameters = ddr4x1.copy(name = "ddr4-4ch", lanes = 8, ports = 4)
+
+  val hbm2: TracerParameters = ddr4x1.copy(name = "hbm2", lanes = 8, slots = 48, ports = 8)
+
+  val presets: Seq[TracerParameters] = Seq(simSmall, ddr4x1, ddr4x4, hbm2)
+
+  def preset(name: String): TracerParameters = presets
+    .find(_.name == name)
+    .getOrElse(
+      throw new IllegalArgumentException(
+        s"expected one of the presets ${presets.map(_.name).mkString(", ")}, found '$name'"
+      )
+    )
+}

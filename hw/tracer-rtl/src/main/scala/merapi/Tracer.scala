@@ -1,0 +1,103 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+import chisel3.util._
+
+class TracerStatus extends Bundle {
+  val sleeping = Bool()
+  val state    = UInt(4.W)
+  val cycle    = UInt(32.W)
+}
+
+/** The tracer: one context on one window. Shells give it a window (its AXI addresses start at the window's byte 0)
+  * and an identity; everything else comes through the window.
+  */
+class Tracer(p: TracerParameters) extends Module {
+  private val readers = CorePorts.readers(p) + 2
+  private val writers = CorePorts.writers(p) + 2
+  override def desiredName = "Tracer"
+  val memory = Module(new MemoryPorts(p, readers, writers, exempt = 2))
+  val io = IO(new Bundle {
+    val axi         = Vec(p.ports, new AxiPort(p, memory.readIdBits, memory.writeIdBits))
+    val windowBytes = Input(UInt(64.W))
+    val who         = Input(new DeviceIdentity)
+    val status      = Output(new TracerStatus)
+  })
+  val control  = Module(new Control(p))
+  val core     = withReset(reset.asBool || control.io.orders.clear)(Module(new TracerCore(p)))
+  val reporter = Module(new Reporter(p))
+  val page     = Module(new ControlPage(p))
+  val counters = Module(new Counters(p))
+
+  io.axi <> memory.io.axi
+  val windowLines = (io.windowBytes >> p.lineLog2)(p.lineAddress, 0)
+  memory.io.windowLines := windowLines
+  memory.io.grants      := control.io.grants
+  memory.io.suppress    := control.io.orders.suppress
+  memory.io.block       := control.io.orders.block
+  memory.io.reads.zip(core.io.reads :+ control.io.latchRead :+ control.io.read).foreach { case (a, b) => a <> b }
+  memory.io.writes.zip(core.io.writes :+ reporter.io.write :+ page.io.memory).foreach { case (a, b) => a <> b }
+
+  control.io.who         := io.who
+  control.io.windowLines := windowLines
+  control.io.core        := core.io.status
+  control.io.memoryQuiet := memory.io.quiet
+  control.io.fault       := FaultReport.first(Seq(memory.io.fault, core.io.fault))
+  core.io.config     := control.io.config
+  core.io.orders     := control.io.orders
+  core.io.slice <> control.io.slice
+  core.io.clearFirst := control.io.clearFirst
+  core.io.clearCount := control.io.clearCount
+  core.io.clearValid := control.io.clearValid
+  core.io.grey <> control.io.grey
+  control.io.greyEnded  := core.io.greyEnded
+  control.io.greyAnswer := core.io.greyAnswer
+
+  reporter.io.config   := control.io.config
+  reporter.io.cycle    := control.io.cycle
+  reporter.io.ring     := control.io.ring
+  reporter.io.ringLog2 := control.io.ringLog2
+  reporter.io.consumed := control.io.consumed
+  reporter.io.seen <> core.io.seen
+  reporter.io.deferred <> core.io.deferred
+  reporter.io.control <> control.io.entry
+  reporter.io.flush   := control.io.flushReports
+  reporter.io.restart := control.io.restart
+  reporter.io.drop    := control.io.dropReports
+  reporter.io.forget  := control.io.forgetSeen
+  control.io.written      := reporter.io.written
+  control.io.produced     := reporter.io.produced
+  control.io.reportsEmpty := reporter.io.empty
+  control.io.reportsFull  := reporter.io.full
+
+  page.io.write <> control.io.pageWrite
+  control.io.pageBusy := page.io.busy
+  page.io.page        := control.io.page
+  page.io.counters    := counters.io.lines
+  page.io.who         := io.who
+  page.io.windowBytes := io.windowBytes
+  page.io.restart     := control.io.restart
+
+  import Contract.Counter
+  val events = WireDefault(core.io.events)
+  private def event(counter: Int, step: UInt): Unit = events.add(counter) := step
+  event(Counter.Cycles, control.io.tracing)
+  event(Counter.Rounds, control.io.rounds)
+  event(Counter.GreysSubmitted, control.io.greys)
+  event(Counter.Rescans, control.io.rescan)
+  event(Counter.Pauses, control.io.paused)
+  event(Counter.Deferred, reporter.io.reportedDefer)
+  event(Counter.ShapesSeen, reporter.io.reportedSeen)
+  event(Counter.StallCompletion, reporter.io.full)
+  event(Counter.BytesRead, Cat(memory.io.readLines, 0.U(p.lineLog2.W)))
+  event(Counter.BytesWritten, Cat(memory.io.wroteLines, 0.U(p.lineLog2.W)))
+  counters.io.events   := events
+  counters.io.clear    := control.io.clearCounters
+  counters.io.restart  := control.io.restart
+  counters.io.pauseMax := control.io.pauseTime
+
+  io.status.sleeping := control.io.sleeping
+  io.status.state    := control.io.page.state
+  io.status.cycle    := control.io.page.cycle
+}

@@ -1,0 +1,189 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+import chisel3.util._
+
+object CorePorts {
+
+  /** Readers: per lane lines, limits, references' limits, bitmap, spill; then shapes, live, sweep, sweep's limits,
+    * limits of the host's references.
+    */
+  def readers(p: TracerParameters): Int = 5 * p.lanes + 5
+
+  /** Writers: per lane bitmap and spill; then live words and clearing. */
+  def writers(p: TracerParameters): Int = 2 * p.lanes + 2
+}
+
+/** Everything that traces: lanes, filters, the crossing, mark banks, grey stores and what they share.
+  *
+  * Its reset is also the abort: with no request outstanding, the state after reset is right whatever was before.
+  *
+  * The core loop is grey store -> lane -> filter -> crossing -> bank -> grey store of the same index. It has no
+  * deadlock because a bank always ends what it is given (marked, found marked, refused, dropped) with nothing but the
+  * memory's help; see MarkBank and docs/microarchitecture.md.
+  */
+class TracerCore(p: TracerParameters) extends Module {
+  val io = IO(new Bundle {
+    val config   = Input(new TraceConfig(p))
+    val orders   = Input(new CoreOrders(p))
+    val status   = Output(new CoreStatus(p))
+    val slice    = Flipped(Decoupled(new Slice(p)))
+    val clearFirst = Input(UInt((p.lineAddress + 1).W))
+    val clearCount = Input(UInt((p.lineAddress + 1).W))
+    val clearValid = Input(Bool())
+    val grey       = Flipped(Decoupled(new RawReference(p)))
+    val greyEnded  = Output(Bool())
+    val greyAnswer = Valid(Bool())
+    val seen       = Vec(p.lanes, Decoupled(UInt(64.W)))
+    val deferred   = Vec(p.lanes, Decoupled(new Deferred(p)))
+    val reads      = Vec(CorePorts.readers(p), new ReadPort(p))
+    val writes     = Vec(CorePorts.writers(p), new WritePort(p))
+    val fault      = Valid(new FaultReport)
+    val events     = Output(new CounterEvents)
+  })
+  val c = io.config
+
+  val lanes   = Seq.tabulate(p.lanes)(i => Module(new ScanLane(p)).suggestName(s"lane_$i"))
+  val filters = Seq.tabulate(p.lanes)(i => Module(new ReferenceFilter(p, p.recentReferences)).suggestName(s"filter_$i"))
+  val banks   = Seq.tabulate(p.lanes)(i => Module(new MarkBank(p)).suggestName(s"bank_$i"))
+  val stores  = Seq.tabulate(p.lanes)(i => Module(new GreyStore(p)).suggestName(s"store_$i"))
+  val hostFilter = Module(new ReferenceFilter(p, 2))
+  val walker  = Module(new ShapeWalker(p))
+  val live    = Module(new LiveTable(p))
+  val sweep   = Module(new BitmapSweep(p))
+  val clearer = Module(new Clearer(p))
+
+  // Lanes rest while a sweep looks for greys, so that it does not meet marks of this cycle; they run as soon as it
+  // waits for room, until it ends.
+  val released = RegInit(false.B)
+  released := sweep.io.busy && (released || sweep.io.blocked)
+  val hold = io.orders.hold || (sweep.io.busy && !released)
+
+  // Chunks whose marked objects are to be scanned again.
+  val flags = RegInit(0.U(p.rescanFlags.W))
+  val drops = banks.map(b => Mux(b.io.drop.valid, UIntToOH(b.io.drop.bits, p.rescanFlags), 0.U(p.rescanFlags.W)))
+  val unflag = Mux(io.orders.unflag.valid, UIntToOH(io.orders.unflag.bits, p.rescanFlags), 0.U(p.rescanFlags.W))
+  flags := (flags & ~unflag) | drops.reduce(_ | _)
+
+  // The crossing.
+  val sources = filters.map(_.io.out) :+ hostFilter.io.out
+  val wanted  = sources.map(s => Bank.of(p, c.markBit(s.bits.obj)))
+  sources.foreach(_.ready := false.B)
+  for ((bank, b) <- banks.zipWithIndex) {
+    val pick = Module(new RRArbiter(new Reference(p), sources.size))
+    for (((source, to), i) <- sources.zip(wanted).zipWithIndex) {
+      pick.io.in(i).valid := source.valid && to === b.U
+      pick.io.in(i).bits  := source.bits
+      when(to === b.U) { source.ready := pick.io.in(i).ready }
+    }
+    bank.io.in <> Queue(pick.io.out, 4)
+  }
+
+  for (i <- 0 until p.lanes) {
+    val (lane, filter, bank, store) = (lanes(i), filters(i), banks(i), stores(i))
+    lane.io.config     := c
+    lane.io.hold       := hold
+    lane.io.invalidate := io.orders.invalidate
+    lane.io.dropShapes := io.orders.dropShapes
+    lane.io.grey <> store.io.take
+    store.io.giveBack <> lane.io.giveBack
+    filter.io.in <> lane.io.references
+    live.io.in(i) <> lane.io.live
+    io.seen(i) <> lane.io.seen
+    io.deferred(i) <> lane.io.deferred
+    walker.io.lanes(i) <> lane.io.shapes
+    filter.io.config     := c
+    filter.io.invalidate := io.orders.invalidate
+    bank.io.config       := c
+    bank.io.clean        := io.orders.flush
+    bank.io.invalidate   := io.orders.invalidate
+    bank.io.greyFull     := store.io.full
+    store.io.mark <> bank.io.grey
+    store.io.sweep <> sweep.io.greys(i)
+    store.io.hold       := hold
+    store.io.spillFirst := c.spill + (c.spillPerLane * i.U)
+    store.io.spillLines := c.spillPerLane
+    io.reads(5 * i) <> lane.io.lines
+    io.reads(5 * i + 1) <> lane.io.limits
+    io.reads(5 * i + 2) <> filter.io.read
+    io.reads(5 * i + 3) <> bank.io.fill
+    io.reads(5 * i + 4) <> store.io.read
+    io.writes(2 * i) <> bank.io.writeBack
+    io.writes(2 * i + 1) <> store.io.write
+  }
+  private val shared = 5 * p.lanes
+  io.reads(shared) <> walker.io.read
+  io.reads(shared + 1) <> live.io.read
+  io.reads(shared + 2) <> sweep.io.read
+  io.reads(shared + 3) <> sweep.io.limits
+  io.reads(shared + 4) <> hostFilter.io.read
+  io.writes(2 * p.lanes) <> live.io.write
+  io.writes(2 * p.lanes + 1) <> clearer.io.write
+
+  hostFilter.io.config     := c
+  hostFilter.io.invalidate := io.orders.invalidate
+  hostFilter.io.in <> io.grey
+  io.greyEnded := hostFilter.io.ended
+  io.greyAnswer.valid := banks.map(_.io.answer.valid).reduce(_ || _)
+  io.greyAnswer.bits  := banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _)
+  walker.io.config := c
+  live.io.config   := c
+  live.io.flush    := io.orders.flush
+  sweep.io.config  := c
+  sweep.io.slice <> io.slice
+  sweep.io.hold    := io.orders.hold
+  clearer.io.range.valid      := io.clearValid
+  clearer.io.range.bits.first := io.clearFirst
+  clearer.io.range.bits.count := io.clearCount
+  clearer.io.hold             := io.orders.hold
+
+  private def all(xs: Seq[Bool]): Bool = xs.reduce(_ && _)
+  private def any(xs: Seq[Bool]): Bool = xs.reduce(_ || _)
+  val passing = all(filters.map(_.io.quiet)) && hostFilter.io.quiet && all(banks.map(_.io.quiet)) && walker.io.quiet &&
+    live.io.quiet && all(lanes.map(_.io.quiet))
+  io.status.quiet := passing && all(stores.map(_.io.quiet)) && sweep.io.quiet && clearer.io.quiet
+  io.status.empty := passing && all(lanes.map(_.io.empty)) && all(stores.map(_.io.empty)) && !sweep.io.busy &&
+    !clearer.io.busy
+  io.status.cleaned     := all(banks.map(_.io.cleaned))
+  io.status.liveFlushed := live.io.flushed
+  io.status.sweeping := any(lanes.map(_.io.sweeping)) || any(filters.map(_.io.sweeping)) ||
+    any(banks.map(_.io.sweeping)) || hostFilter.io.sweeping
+  io.status.sweepBusy     := sweep.io.busy
+  io.status.clearBusy     := clearer.io.busy
+  io.status.flagged.valid := flags.orR
+  io.status.flagged.bits  := PriorityEncoder(flags)
+
+  io.fault := FaultReport.first(
+    lanes.map(_.io.fault) ++ filters.map(_.io.fault) ++ Seq(hostFilter.io.fault, walker.io.fault, sweep.io.fault)
+  )
+
+  // Counters.
+  io.events := Counters.none
+  private def event(counter: Int, step: UInt): Unit = io.events.add(counter) := step
+  private def sum(xs: Seq[UInt]): UInt = xs.map(_.pad(10)).reduce(_ + _)
+  import Contract.Counter
+  event(Counter.ObjectsMarked, PopCount(banks.map(_.io.marked)))
+  event(Counter.ObjectsScanned, PopCount(lanes.map(_.io.events.scanned)))
+  event(Counter.ReferencesRead, sum(lanes.map(_.io.events.slotsRead)))
+  event(Counter.RefsNull, sum(lanes.map(_.io.events.slotsNull)))
+  event(Counter.RefsOutside, PopCount(filters.map(_.io.outside) :+ hostFilter.io.outside))
+  event(Counter.RefsAboveLimit, PopCount(filters.map(_.io.above) :+ hostFilter.io.above))
+  event(Counter.RefsMarked, PopCount(banks.map(_.io.already) ++ filters.map(_.io.filtered)))
+  event(Counter.RefsFiltered, PopCount(filters.map(_.io.filtered)))
+  event(Counter.LiveWords, Mux(live.io.words.valid, live.io.words.bits, 0.U))
+  event(Counter.ShapeHits, PopCount(lanes.map(_.io.events.hit)))
+  event(Counter.ShapeMisses, PopCount(lanes.map(_.io.events.missed)))
+  event(Counter.ShapeAbsent, walker.io.absent)
+  event(Counter.BitmapReads, PopCount(banks.map(_.io.fill.request.fire) :+ sweep.io.lines))
+  event(Counter.BitmapWrites, PopCount(banks.map(_.io.writeBack.request.fire)))
+  event(Counter.SpillWrites, PopCount(stores.map(_.io.spilled)))
+  event(Counter.SpillReads, PopCount(stores.map(_.io.refilled)))
+  event(Counter.GreysDropped, PopCount(banks.map(_.io.drop.valid)))
+  event(Counter.GreysStale, PopCount(lanes.map(_.io.events.stale)))
+  event(Counter.HeapLines, PopCount(lanes.map(_.io.events.fetched)))
+  event(Counter.StallMemory, PopCount(lanes.map(_.io.events.stallMemory)))
+  event(Counter.StallBitmap, PopCount(lanes.map(_.io.events.stallMark)))
+  event(Counter.StallGrey, PopCount(lanes.map(_.io.events.stallGrey)))
+  event(Counter.StallShape, PopCount(lanes.map(_.io.events.stallShape)))
+}

@@ -176,8 +176,8 @@ std::string compare_marks(const ClosureInput& in, const Closure& want, const uin
   }
   if (missing + extra == 0) return "";
   std::ostringstream text;
-  text << "marks: " << missing << " missing, " << extra << " too many of " << want.marked_count << ", for instance at 0x"
-       << std::hex << example;
+  text << "marks: " << missing << " missing, " << extra << " too many of " << want.marked_count
+       << ", for instance at 0x" << std::hex << example;
   return text.str();
 }
 

@@ -35,12 +35,12 @@ struct ClosureInput {
 
 struct Closure {
   // By heap offset >> alignment.
-  std::vector<bool> marked;     // all marked objects, those of the host included
-  std::vector<bool> newly;      // of those, turned by the device
+  std::vector<bool> marked;  // all marked objects, those of the host included
+  std::vector<bool> newly;   // of those, turned by the device
   uint64_t marked_count = 0, newly_count = 0;
-  std::set<uint64_t> deferred;  // heap offsets
-  std::set<uint64_t> unsized;   // of the deferred and newly marked, those without a shape
-  std::set<uint64_t> klasses;   // klass words to be reported by SHAPE_SEEN
+  std::set<uint64_t> deferred;        // heap offsets
+  std::set<uint64_t> unsized;         // of the deferred and newly marked, those without a shape
+  std::set<uint64_t> klasses;         // klass words to be reported by SHAPE_SEEN
   std::map<uint32_t, uint64_t> live;  // region: words of newly marked objects that have a shape
 };
 

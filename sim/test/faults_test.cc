@@ -1,0 +1,572 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What stops a context, and what a stopped one still answers. GUARD is not here: the model has no address that it
+// writes to and did not check at BEGIN_CYCLE, so nothing can reach it.
+#include <gtest/gtest.h>
+
+#include <cstddef>
+#include <cstring>
+#include <functional>
+
+#include "sim/test/window_fixture.h"
+
+namespace merapi::sim::test {
+namespace {
+
+constexpr uint32_t kKlass = 0x1000, kArray = 0x2000, kMirror = 0x3000, kBytes = 0x4000;
+
+class Faults : public testing::Test {
+ protected:
+  Faults() { build({}); }
+
+  void build(const WindowShape& shape, bool strict = false) {
+    machine_.reset();
+    window_ = std::make_unique<Window>(shape);
+    TracerOptions o;
+    o.strict = strict;
+    if (strict) o.step_ns = 0;  // one turn a step, so that a test can interfere between two
+    machine_ = std::make_unique<Machine>(window_.get(), o);
+    merapi_shape s{};
+    s.klass_word = kKlass;
+    s.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    s.size_words = 4;
+    window_->put_shape(s, {{12, 2}});
+    s = {};
+    s.klass_word = kArray;
+    s.kind = MERAPI_SHAPE_KIND_OBJ_ARRAY;
+    s.header_bytes = 16;
+    s.element_log2 = 2;
+    window_->put_shape(s);
+    s = {};
+    s.klass_word = kMirror;
+    s.kind = MERAPI_SHAPE_KIND_MIRROR;
+    window_->put_shape(s);
+    s = {};
+    s.klass_word = kBytes;
+    s.kind = MERAPI_SHAPE_KIND_PRIM_ARRAY;
+    s.header_bytes = 16;
+    window_->put_shape(s);
+    for (uint32_t r = 0; r < shape.regions; r++) window_->limits()[r] = (r + 1) * window_->region_bytes();
+  }
+
+  void klass(uint64_t offset, uint32_t word) { std::memcpy(window_->heap() + offset + 8, &word, 4); }
+  void u32(uint64_t offset, uint32_t value) { std::memcpy(window_->heap() + offset, &value, 4); }
+  void reference(uint64_t field, uint64_t offset) { u32(field, uint32_t((window_->shape.heap_base + offset) >> 3)); }
+  uint64_t address(uint64_t offset) const { return window_->shape.heap_base + offset; }
+
+  void steps(int n = 200) {
+    for (int i = 0; i < n; i++) machine_->step();
+  }
+  merapi_fault_record record() { return *window_->control<merapi_fault_record>(MERAPI_FAULT_RECORD_OFFSET); }
+
+  // Mark the object at `offset` and trace everything.
+  void trace_from(uint64_t offset) {
+    ASSERT_TRUE(machine_->attach());
+    window_->mark(0, offset);
+    machine_->begin(0);
+    machine_->trace(0, window_->shape.regions);
+    steps();
+  }
+
+  void expect_fault(uint32_t code, uint64_t address, uint64_t detail) {
+    merapi_fault_record f = record();
+    EXPECT_EQ(f.code, code);
+    EXPECT_EQ(f.address, address);
+    EXPECT_EQ(f.detail, detail);
+    EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_FAULTED));
+    EXPECT_FALSE(machine_->idle());
+    bool told = false;
+    for (const merapi_completion& c : machine_->complete()) {
+      if (c.type == MERAPI_COMP_FAULT) {
+        told = true;
+        EXPECT_EQ(c.arg, code);
+        EXPECT_EQ(c.payload[0], address);
+        EXPECT_EQ(c.payload[1], detail);
+      }
+    }
+    EXPECT_TRUE(told);
+    // A stopped context still acknowledges, and an abort makes it usable again.
+    machine_->request_pause();
+    steps(3);
+    EXPECT_TRUE(machine_->pause_acknowledged());
+    machine_->abort();
+    steps(3);
+    EXPECT_TRUE(machine_->abort_acknowledged());
+    EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+  }
+
+  std::unique_ptr<Window> window_;
+  std::unique_ptr<Machine> machine_;
+};
+
+// ---------------------------------------------------------------- handshake
+
+TEST_F(Faults, BadMagic) {
+  window_->control<merapi_identity>(0)->magic = 77;
+  EXPECT_TRUE(machine_->attach());
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_MAGIC));
+  EXPECT_EQ(record().address, 77u);
+}
+
+TEST_F(Faults, BadVersion) {
+  window_->control<merapi_identity>(0)->version_major = MERAPI_VERSION_MAJOR + 1;
+  EXPECT_TRUE(machine_->attach());
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_VERSION));
+  window_->control<merapi_identity>(0)->version_major = MERAPI_VERSION_MAJOR;
+  window_->control<merapi_identity>(0)->version_minor = MERAPI_VERSION_MINOR + 1;
+  EXPECT_TRUE(machine_->attach());
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_VERSION));
+  window_->control<merapi_identity>(0)->version_minor = MERAPI_VERSION_MINOR;
+  EXPECT_TRUE(machine_->attach());
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
+}
+
+TEST_F(Faults, RingAreasAreCheckedAtTheHandshake) {
+  merapi_area_desc good = window_->directory()->area[MERAPI_AREA_COMPLETION];
+  for (merapi_area_desc bad :
+       {merapi_area_desc{0, 4096}, merapi_area_desc{64, 4096}, merapi_area_desc{good.offset, 12288},
+        merapi_area_desc{window_->bytes, 4096}, merapi_area_desc{good.offset, ~UINT64_C(4095)},
+        window_->directory()->area[MERAPI_AREA_SUBMISSION]}) {
+    window_->directory()->area[MERAPI_AREA_COMPLETION] = bad;
+    EXPECT_TRUE(machine_->attach());
+    EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_CONFIG));
+    machine_->abort();
+    steps(3);
+    EXPECT_TRUE(machine_->abort_acknowledged());
+  }
+}
+
+// ------------------------------------------------------------ configuration
+
+struct BadField {
+  const char* name;
+  std::function<void(Window&)> spoil;
+  uint64_t where;
+};
+
+TEST_F(Faults, EveryConfigurationFieldIsChecked) {
+#define FIELD(f) (MERAPI_CONFIG_OFFSET + offsetof(merapi_config, f))
+#define AREA(a) (MERAPI_DIRECTORY_OFFSET + (a) * sizeof(merapi_area_desc))
+#define SIZE(a) (AREA(a) + 8)
+  const BadField fields[] = {
+      {"heap base unaligned", [](Window& w) { w.config()->heap_base += 4; }, FIELD(heap_base)},
+      {"heap wraps", [](Window& w) { w.config()->heap_base = ~UINT64_C(0xffff); }, FIELD(heap_base)},
+      {"shift", [](Window& w) { w.config()->narrow_oop_shift = 9; }, FIELD(narrow_oop_shift)},
+      {"oop width", [](Window& w) { w.config()->oop_bytes = 2; }, FIELD(oop_bytes)},
+      {"klass width", [](Window& w) { w.config()->klass_bytes = 5; }, FIELD(klass_bytes)},
+      {"alignment low", [](Window& w) { w.config()->alignment_log2 = 2; }, FIELD(alignment_log2)},
+      {"alignment high", [](Window& w) { w.config()->alignment_log2 = 9; }, FIELD(alignment_log2)},
+      {"region low", [](Window& w) { w.config()->region_log2 = 15; }, FIELD(region_log2)},
+      {"region high", [](Window& w) { w.config()->region_log2 = 37; }, FIELD(region_log2)},
+      {"coherence unknown", [](Window& w) { w.config()->coherence = 0; }, FIELD(coherence)},
+      {"coherence other", [](Window& w) { w.config()->coherence = 2; }, FIELD(coherence)},
+      {"reserved0", [](Window& w) { w.config()->reserved0 = 1; }, FIELD(reserved0)},
+      {"reserved1", [](Window& w) { w.config()->reserved1[2] = 1; }, FIELD(reserved1)},
+      {"reserved2", [](Window& w) { w.config()->reserved2 = 1; }, FIELD(reserved2)},
+      {"mirror", [](Window& w) { w.config()->mirror_size_offset = 33; }, FIELD(mirror_size_offset)},
+      {"no regions", [](Window& w) { w.config()->region_count = 0; }, FIELD(region_count)},
+      {"regions overflow", [](Window& w) { w.config()->region_count = ~0u; }, FIELD(region_count)},
+      {"regions beyond the heap area", [](Window& w) { w.config()->region_count += 64; }, SIZE(MERAPI_AREA_BITMAP0)},
+      {"heap unaligned", [](Window& w) { w.directory()->area[MERAPI_AREA_HEAP].offset += 4096; },
+       AREA(MERAPI_AREA_HEAP)},
+      {"heap absent",
+       [](Window& w) {
+         w.directory()->area[MERAPI_AREA_HEAP] = {0, 0};
+       },
+       AREA(MERAPI_AREA_HEAP)},
+      {"heap outside", [](Window& w) { w.directory()->area[MERAPI_AREA_HEAP].size += w.bytes; },
+       SIZE(MERAPI_AREA_HEAP)},
+      {"bitmap short", [](Window& w) { w.directory()->area[MERAPI_AREA_BITMAP1].size = 4096; },
+       SIZE(MERAPI_AREA_BITMAP1)},
+      {"bitmaps overlap",
+       [](Window& w) {
+         w.directory()->area[MERAPI_AREA_BITMAP1].offset = w.directory()->area[MERAPI_AREA_BITMAP0].offset;
+       },
+       AREA(MERAPI_AREA_BITMAP1)},
+      {"limits in the control page", [](Window& w) { w.directory()->area[MERAPI_AREA_LIMITS].offset = 64; },
+       AREA(MERAPI_AREA_LIMITS)},
+      {"live empty", [](Window& w) { w.directory()->area[MERAPI_AREA_LIVE].size = 0; }, SIZE(MERAPI_AREA_LIVE)},
+      {"shape table no power of two", [](Window& w) { w.directory()->area[MERAPI_AREA_SHAPES].size = 12288; },
+       SIZE(MERAPI_AREA_SHAPES)},
+      {"spill outside", [](Window& w) { w.directory()->area[MERAPI_AREA_SPILL].offset = w.bytes; },
+       AREA(MERAPI_AREA_SPILL)},
+      {"unknown area overlaps",
+       [](Window& w) {
+         w.directory()->area[15] = {4096, 4096};
+       },
+       AREA(15)},
+      {"ring moved", [](Window& w) { w.directory()->area[MERAPI_AREA_SUBMISSION].size = 8192; }, 0},
+  };
+  WindowShape shape;
+  shape.regions = 32;
+  for (const BadField& f : fields) {
+    SCOPED_TRACE(f.name);
+    build(shape);
+    ASSERT_TRUE(machine_->attach());
+    f.spoil(*window_);
+    machine_->begin(0);
+    steps(5);
+    EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_CONFIG));
+    if (f.where != 0) {
+      EXPECT_EQ(record().address, f.where);
+    }
+  }
+}
+
+TEST_F(Faults, LimitOutsideItsRegion) {
+  for (uint64_t bad : {window_->region_bytes() - 8, 2 * window_->region_bytes() + 8, window_->region_bytes() + 4}) {
+    build({});
+    window_->limits()[1] = bad;
+    ASSERT_TRUE(machine_->attach());
+    machine_->begin(0);
+    machine_->trace(0, 4);
+    steps();
+    expect_fault(MERAPI_FAULT_BAD_CONFIG, window_->layout.area[MERAPI_AREA_LIMITS].offset + 8, bad);
+  }
+}
+
+TEST_F(Faults, ConfigurationIsLatched) {
+  klass(0, kKlass);
+  reference(12, 4096);
+  klass(4096, kKlass);
+  ASSERT_TRUE(machine_->attach());
+  window_->mark(0, 0);
+  machine_->begin(0);
+  steps(3);
+  // What changes after BEGIN_CYCLE is not looked at.
+  *window_->config() = {};
+  *window_->directory() = {};
+  machine_->trace(0, 4);
+  steps();
+  EXPECT_TRUE(window_->marked(0, 4096));
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
+}
+
+// ----------------------------------------------------------------- commands
+
+TEST_F(Faults, BadCommands) {
+  struct Case {
+    const char* name;
+    bool in_cycle;
+    merapi_submission entry;
+  };
+  auto entry = [](uint8_t op, uint32_t arg, uint64_t p0 = 0, uint64_t p1 = 0, uint16_t count = 0) {
+    merapi_submission e{};
+    e.opcode = op;
+    e.arg = arg;
+    e.payload[0] = p0;
+    e.payload[1] = p1;
+    e.count = count;
+    return e;
+  };
+  const Case cases[] = {
+      {"unknown opcode", true, entry(99, 0)},
+      {"bitmap 2", false, entry(MERAPI_OP_BEGIN_CYCLE, 2)},
+      {"trace outside a cycle", false, entry(MERAPI_OP_TRACE_REGION, 0, 1)},
+      {"grey outside a cycle", false, entry(MERAPI_OP_GREY, 0)},
+      {"no regions", true, entry(MERAPI_OP_TRACE_REGION, 0, 0)},
+      {"regions beyond the heap", true, entry(MERAPI_OP_TRACE_REGION, 15, 2)},
+      {"region index wraps", true, entry(MERAPI_OP_TRACE_REGION, 1, ~UINT64_C(0))},
+      {"scope region", true, entry(MERAPI_OP_TRACE_REGION, 0, 1, MERAPI_SCOPE_REGION)},
+      {"breadth first", true, entry(MERAPI_OP_TRACE_REGION, 0, 1, MERAPI_ORDER_BREADTH_FIRST << 8)},
+      {"seven greys", true, entry(MERAPI_OP_GREY, 0, 0, 0, 7)},
+      {"clear the cycle's bitmap", true, entry(MERAPI_OP_CLEAR_BITMAP, 0, 0, 1)},
+      {"clear bitmap 2", true, entry(MERAPI_OP_CLEAR_BITMAP, 2, 0, 1)},
+      {"clear beyond the heap", true, entry(MERAPI_OP_CLEAR_BITMAP, 1, 16, 1)},
+      {"clear nothing", false, entry(MERAPI_OP_CLEAR_BITMAP, 1, 0, 0)},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    build({});
+    ASSERT_TRUE(machine_->attach());
+    if (c.in_cycle) machine_->begin(0);
+    steps(3);
+    merapi_submission e = c.entry;
+    e.cycle = c.in_cycle ? machine_->cycle : 5;
+    uint64_t index = machine_->produced;
+    machine_->submit(e);
+    steps(3);
+    expect_fault(MERAPI_FAULT_BAD_COMMAND, index, c.entry.opcode);
+  }
+}
+
+TEST_F(Faults, BadSequence) {
+  ASSERT_TRUE(machine_->attach());
+  machine_->submit({});
+  auto* ring = reinterpret_cast<merapi_submission*>(window_->area(MERAPI_AREA_SUBMISSION));
+  ring[0].sequence = 9;
+  steps(3);
+  expect_fault(MERAPI_FAULT_BAD_SEQUENCE, 0, 9);
+}
+
+TEST_F(Faults, RingOverrun) {
+  auto* host = window_->control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+  ASSERT_TRUE(machine_->attach());
+  host->submission_produced = 65;
+  steps(3);
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_RING_OVERRUN));
+  EXPECT_EQ(record().address, 65u);
+
+  build({});
+  host = window_->control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+  ASSERT_TRUE(machine_->attach());
+  machine_->submit({});
+  steps(3);
+  host->submission_produced = 0;
+  steps(3);
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_RING_OVERRUN));
+
+  build({});
+  host = window_->control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+  ASSERT_TRUE(machine_->attach());
+  host->completion_consumed = 3;  // more than was ever written
+  merapi_submission fence{};
+  fence.opcode = MERAPI_OP_FENCE;
+  machine_->submit(fence);
+  steps(3);
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_RING_OVERRUN));
+  EXPECT_EQ(record().address, 3u);
+}
+
+TEST_F(Faults, ForeignCycleIsIgnored) {
+  klass(0, kKlass);
+  ASSERT_TRUE(machine_->attach());
+  machine_->begin(0);
+  steps(3);
+  merapi_submission e{};
+  e.opcode = MERAPI_OP_GREY;
+  e.count = 1;
+  e.payload[0] = address(0);
+  e.cycle = 77;
+  machine_->submit(e);
+  steps(3);
+  EXPECT_FALSE(window_->marked(0, 0));
+  EXPECT_TRUE(machine_->idle());
+  machine_->abort();
+  steps(3);
+  e.cycle = machine_->cycle;  // late work of the aborted cycle
+  machine_->submit(e);
+  steps(3);
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
+  EXPECT_FALSE(window_->marked(0, 0));
+}
+
+// ------------------------------------------------------------------ objects
+
+TEST_F(Faults, MisalignedReference) {
+  WindowShape shape;
+  shape.narrow_shift = 0;
+  shape.heap_base = 0x10000000;
+  build(shape);
+  klass(4096, kKlass);
+  u32(4096 + 12, 0x10000000 + 4);
+  trace_from(4096);
+  expect_fault(MERAPI_FAULT_BAD_REFERENCE, address(4), address(4096));
+
+  build(shape);
+  ASSERT_TRUE(machine_->attach());
+  machine_->begin(0);
+  machine_->grey({address(12)});
+  steps(3);
+  expect_fault(MERAPI_FAULT_BAD_REFERENCE, address(12), 0);
+}
+
+TEST_F(Faults, MisalignedReferenceOutsideTheHeapIsOutside) {
+  WindowShape shape;
+  shape.narrow_shift = 0;
+  shape.heap_base = 0x10000000;
+  build(shape);
+  klass(4096, kKlass);
+  u32(4096 + 12, 0x10000000 - 3);
+  trace_from(4096);
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFS_OUTSIDE), 1u);
+}
+
+TEST_F(Faults, KlassWordZero) {
+  trace_from(128);
+  expect_fault(MERAPI_FAULT_BAD_OBJECT, address(128), 0);
+}
+
+TEST_F(Faults, ObjectEndsBeyondTheHeap) {
+  uint64_t last = window_->heap_bytes() - 24;
+  klass(last, kKlass);  // 32 bytes
+  trace_from(last);
+  expect_fault(MERAPI_FAULT_BAD_OBJECT, address(last), 4);
+}
+
+TEST_F(Faults, ArrayEndsBeyondTheHeap) {
+  for (uint32_t word : {kArray, kBytes}) {
+    build({});
+    uint64_t last = window_->heap_bytes() - 64;
+    klass(last, word);
+    u32(last + 12, 49);
+    trace_from(last);
+    EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_OBJECT));
+    EXPECT_EQ(record().address, address(last));
+  }
+}
+
+TEST_F(Faults, NegativeArrayLength) {
+  for (uint32_t word : {kArray, kBytes}) {
+    for (uint32_t length : {0xFFFFFFFFu, 0x80000000u, 0xFFFFFFF0u}) {
+      build({});
+      klass(0, word);
+      u32(12, length);
+      trace_from(0);
+      EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_OBJECT)) << length;
+    }
+  }
+}
+
+TEST_F(Faults, EmptyMirror) {
+  klass(0, kMirror);
+  trace_from(0);
+  expect_fault(MERAPI_FAULT_BAD_OBJECT, address(0), 0);
+}
+
+TEST_F(Faults, MirrorAtTheEndOfTheHeap) {
+  uint64_t last = window_->heap_bytes() - 16;
+  klass(last, kMirror);  // its size field would lie behind the heap
+  trace_from(last);
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_OBJECT));
+}
+
+TEST_F(Faults, BadShapes) {
+  struct Case {
+    const char* name;
+    merapi_shape shape;
+    std::vector<merapi_ref_block> blocks;
+  };
+  auto shape = [](uint8_t kind, uint32_t words, uint32_t header = 0, uint8_t log2 = 0) {
+    merapi_shape s{};
+    s.kind = kind;
+    s.size_words = words;
+    s.header_bytes = header;
+    s.element_log2 = log2;
+    return s;
+  };
+  const Case cases[] = {
+      {"no kind", shape(MERAPI_SHAPE_KIND_NONE, 4), {}},
+      {"unknown kind", shape(77, 4), {}},
+      {"block behind the object", shape(MERAPI_SHAPE_KIND_INSTANCE, 4), {{24, 3}}},
+      {"block offset wraps", shape(MERAPI_SHAPE_KIND_INSTANCE, 4), {{0xFFFFFFFC, 2}}},
+      {"block count wraps", shape(MERAPI_SHAPE_KIND_INSTANCE, 4), {{12, 0xFFFFFFFF}}},
+      {"block over the header", shape(MERAPI_SHAPE_KIND_INSTANCE, 4), {{8, 1}}},
+      {"block misaligned", shape(MERAPI_SHAPE_KIND_INSTANCE, 4), {{14, 1}}},
+      {"more blocks than fields", shape(MERAPI_SHAPE_KIND_INSTANCE, 2), std::vector<merapi_ref_block>(5, {12, 1})},
+      {"array header over the length", shape(MERAPI_SHAPE_KIND_OBJ_ARRAY, 0, 12, 2), {}},
+      {"object array with elements of another width", shape(MERAPI_SHAPE_KIND_OBJ_ARRAY, 0, 16, 3), {}},
+      {"elements of 16 bytes", shape(MERAPI_SHAPE_KIND_PRIM_ARRAY, 0, 16, 4), {}},
+  };
+  for (const Case& c : cases) {
+    SCOPED_TRACE(c.name);
+    build({});
+    merapi_shape s = c.shape;
+    s.klass_word = 0x9000;
+    window_->put_shape(s, c.blocks);
+    klass(0, 0x9000);
+    trace_from(0);
+    expect_fault(MERAPI_FAULT_BAD_SHAPE, 0x9000, 0);
+  }
+}
+
+TEST_F(Faults, BlocksOutsideTheExtension) {
+  merapi_shape s{};
+  s.klass_word = 0x9000;
+  s.kind = MERAPI_SHAPE_KIND_INSTANCE;
+  s.size_words = 400;
+  window_->put_shape(s, std::vector<merapi_ref_block>(8, {16, 1}));
+  auto* table = reinterpret_cast<merapi_shape*>(window_->area(MERAPI_AREA_SHAPES));
+  uint64_t slots = window_->layout.area[MERAPI_AREA_SHAPES].size / 64;
+  for (uint64_t i = 0; i < slots; i++) {
+    if (table[i].klass_word == 0x9000) table[i].extension = window_->layout.area[MERAPI_AREA_SHAPE_EXTENSION].size;
+  }
+  klass(0, 0x9000);
+  trace_from(0);
+  expect_fault(MERAPI_FAULT_BAD_SHAPE, 0x9000, 0);
+}
+
+TEST_F(Faults, StrictModeFindsAMarkAboveALimit) {
+  build({}, true);
+  klass(0, kKlass);
+  window_->limits()[0] = 64;
+  window_->mark(0, 4096);
+  trace_from(0);
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_INTERNAL));
+  EXPECT_EQ(record().detail, uint64_t(kMarkedAboveLimit));
+}
+
+TEST_F(Faults, StrictModeFindsAWrongLiveTable) {
+  build({}, true);
+  klass(0, kKlass);
+  reference(12, 4096);
+  klass(4096, kKlass);
+  ASSERT_TRUE(machine_->attach());
+  window_->mark(0, 0);
+  machine_->begin(0);
+  machine_->trace(0, 16);
+  for (int i = 0; i < 200 && !machine_->idle(); i++) {
+    machine_->step();
+    window_->live()[3] = 1;  // nobody but the device may
+  }
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_INTERNAL));
+  EXPECT_EQ(record().detail, uint64_t(kLiveBalance));
+}
+
+// ------------------------------------------------------------------- memory
+
+TEST_F(Faults, MemoryErrorsEndTheContext) {
+  for (uint32_t code : {uint32_t(MERAPI_FAULT_TRUNCATED), uint32_t(MERAPI_FAULT_MEMORY)}) {
+    build({});
+    ASSERT_TRUE(machine_->attach());
+    machine_->begin(0);
+    steps(3);
+    machine_->memory_fault = code;
+    machine_->memory_fault_offset = 0x5000;
+    EXPECT_EQ(machine_->step().next, Step::kEnded);
+    EXPECT_EQ(record().code, code);
+    EXPECT_EQ(record().address, 0x5000u);
+  }
+}
+
+// ------------------------------------------------------------- after a fault
+
+TEST_F(Faults, HandshakeAfterAFaultStartsAnew) {
+  trace_from(128);
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_OBJECT));
+  klass(128, kKlass);
+  ASSERT_TRUE(machine_->attach());
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
+  machine_->begin(0);
+  machine_->trace(0, 16);
+  steps();
+  machine_->complete();
+  steps();
+  EXPECT_TRUE(machine_->idle());
+}
+
+TEST_F(Faults, RevokedDeviceStopsTouchingTheWindow) {
+  for (uint64_t i = 0; i < 1000; i++) {
+    klass(i * 32, kKlass);
+    reference(i * 32 + 12, (i + 1) * 32);
+  }
+  klass(32000, kKlass);
+  TracerOptions slow;
+  slow.slice = 4;
+  slow.step_ns = 0;
+  machine_ = std::make_unique<Machine>(window_.get(), slow);
+  ASSERT_TRUE(machine_->attach());
+  window_->mark(0, 0);
+  machine_->begin(0);
+  machine_->trace(0, 16);
+  steps(50);
+  EXPECT_FALSE(window_->marked(0, 32000));
+  window_->control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->generation |= 1;
+  std::vector<uint8_t> before(window_->base, window_->base + window_->bytes);
+  steps();
+  EXPECT_EQ(std::memcmp(before.data(), window_->base, window_->bytes), 0);
+}
+
+}  // namespace
+}  // namespace merapi::sim::test

@@ -1,0 +1,264 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The device process as hosts and administrators meet it: many windows, dead hosts, dead devices, bad windows."""
+
+import mmap
+import os
+import random
+import signal
+import struct
+import subprocess
+import time
+
+import pytest
+from conftest import binary, finish
+
+# Offsets of docs/contract.md.
+VERSION, GENERATION, DEVICE_IDENTITY, DEVICE_GENERATION, FAULT = 8, 0x200, 0x400, 0x440, 0x500
+DEVICE_MAGIC, BAD_MAGIC, BAD_VERSION = 0x43525452, 1, 2
+
+
+def run(*arguments):
+    return subprocess.run([binary("merapi-device"), *map(str, arguments)], capture_output=True, text=True, timeout=30)
+
+
+def wait_until(what, timeout=20):
+    end = time.monotonic() + timeout
+    while not what():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)
+
+
+# ------------------------------------------------------------- command line
+
+
+def test_version_and_help():
+    assert run("--version").stdout.startswith("merapi-device ")
+    text = run("--help")
+    assert text.returncode == 0
+    for option in ["--socket", "--window", "--strict", "--patience-us", "--coherence", "Exit codes"]:
+        assert option in text.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["--model"],
+        ["--socket", "/tmp/x"],
+        ["--model", "--socket", "/tmp/x", "--stack-entries", "1"],
+        ["--model", "--socket", "/tmp/x", "--coherence", "perhaps"],
+        ["--model", "--socket", "/tmp/x", "--no-such-option"],
+    ],
+)
+def test_wrong_command_line(arguments):
+    result = run(*arguments)
+    assert result.returncode == 2
+    assert result.stderr
+
+
+def test_cannot_serve(folder):
+    result = run("--model", "--window", folder / "missing")
+    assert result.returncode == 3 and "missing" in result.stderr
+    result = run("--model", "--socket", folder / "no" / "such" / "folder")
+    assert result.returncode == 3
+
+
+def test_ready_lines_and_clean_end(folder):
+    socket, window = folder / "s", folder / "w"
+    process = subprocess.Popen(
+        [binary("merapi-device"), "--model", "--socket", socket, "--window", window, "--size", "64M"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert process.stdout.readline() == f"ready {window}\n"
+        assert process.stdout.readline() == f"ready {socket}\n"
+        assert window.stat().st_size == 64 << 20
+        assert run("--model", "--socket", socket).returncode == 3, "a second device at the same socket"
+        assert run("--model", "--window", window).returncode == 3, "a second device on the same window"
+        process.terminate()
+        assert process.wait(10) == 0
+        assert not socket.exists()
+    finally:
+        process.kill()
+        process.communicate()
+
+
+# ------------------------------------------------------------------ tracing
+
+
+@pytest.mark.parametrize("options", [[], ["--strict"], ["--strict", "--stack-entries", "4", "--no-spill"]])
+def test_many_windows_at_once(start, probes, folder, options):
+    device = start("--socket", folder / "s", *options)
+    device.wait_event("ready")
+    hosts = [probes(f"device:{folder}/s", "--seed", i, "--cycles", 3, "--pauses", 3) for i in range(1, 6)]
+    for host in hosts:
+        code, result = finish(host)
+        assert code == 0, result
+    wait_until(lambda: device.maps_windows() == 0)
+    assert device.stop() == 0
+
+
+def test_window_file(start, probes, folder):
+    device = start("--window", folder / "w", "--size", "64M")
+    device.wait_event("ready")
+    for seed in (1, 2):  # a file outlives its hosts
+        code, result = finish(probes(f"file:{folder}/w", "--seed", seed, "--cycles", 2))
+        assert code == 0, result
+    assert device.stop() == 0
+
+
+def test_strange_answers_of_the_command_line_reach_hosts(start, probes, folder):
+    device = start("--socket", folder / "s", "--coherence", "non-coherent")
+    device.wait_event("ready")
+    code, result = finish(probes(f"device:{folder}/s"))
+    assert code == 3 and "coherence" in result["what"], result
+
+
+# --------------------------------------------------------------- dead hosts
+
+
+def test_host_killed_while_tracing(start, probes, folder):
+    device = start("--socket", folder / "s")
+    device.wait_event("ready")
+    hosts = [probes(f"device:{folder}/s", "--hold", "--seed", i) for i in range(3)]
+    for host in hosts:
+        assert host.stdout.readline() == "tracing\n"
+    assert device.maps_windows() >= 3
+    for host in hosts:
+        host.kill()
+    for _ in hosts:
+        assert device.wait_event("ended", 10)["context"]["end"] == "host gone"
+    wait_until(lambda: device.maps_windows() == 0)
+    code, result = finish(probes(f"device:{folder}/s"))
+    assert code == 0, result
+
+
+def test_host_that_says_nothing_delays_nobody(start, probes, folder):
+    import socket as sockets
+
+    device = start("--socket", folder / "s")
+    device.wait_event("ready")
+    silent = sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET)
+    silent.connect(str(folder / "s"))
+    code, result = finish(probes(f"device:{folder}/s"))
+    assert code == 0, result
+    silent.close()
+
+
+# ------------------------------------------------------------- dead devices
+
+
+def test_device_killed_and_started_anew(start, probes, folder):
+    first = start("--socket", folder / "s")
+    first.wait_event("ready")
+    host = probes(f"device:{folder}/s", "--cycles", 30, "--linger-ms", 50, "--reattach")
+    first.wait_event("began")
+    time.sleep(0.3)
+    first.kill()
+    second = start("--socket", folder / "s")
+    second.wait_event("ready")
+    code, result = finish(host)
+    assert code == 0, result
+    assert result["losses"], "the host did not notice that its device died"
+
+
+def test_device_stopped_and_woken(start, probes, folder):
+    device = start("--socket", folder / "s")
+    device.wait_event("ready")
+    host = probes(f"device:{folder}/s", "--cycles", 40, "--linger-ms", 50, "--reattach", "--pauses", 1)
+    device.wait_event("began")
+    time.sleep(0.3)
+    device.process.send_signal(signal.SIGSTOP)
+    time.sleep(7)  # longer than the probe's patience
+    device.process.send_signal(signal.SIGCONT)
+    code, result = finish(host)
+    assert code == 0, result
+    assert result["losses"]
+
+
+# -------------------------------------------------------------- bad windows
+
+
+def test_truncated_file_ends_one_context(start, probes, folder):
+    device = start("--socket", folder / "s", "--window", folder / "w", "--size", "64M")
+    device.wait_event("ready")
+    host = probes(f"file:{folder}/w", "--hold")
+    assert host.stdout.readline() == "tracing\n"
+    other = probes(f"device:{folder}/s", "--cycles", 20, "--linger-ms", 20)
+    os.truncate(folder / "w", 4096)
+    ended = device.wait_event("ended", want=lambda e: e["context"]["window"] == str(folder / "w"))
+    assert ended["context"]["end"] == "fault"
+    assert ended["context"]["last_fault"] == "truncated"
+    assert struct.unpack_from("<I", (folder / "w").read_bytes(), FAULT)[0] == 12
+    code, result = finish(other)
+    assert code == 0, result
+    assert device.process.poll() is None
+
+
+def test_truncated_to_nothing_ends_the_only_context(start, folder):
+    device = start("--window", folder / "w", "--size", "64M")
+    device.wait_event("ready")
+    os.truncate(folder / "w", 0)
+    assert device.process.wait(20) == 4
+
+
+def map_file(path):
+    with open(path, "r+b") as file:
+        return mmap.mmap(file.fileno(), 0)
+
+
+def test_unformatted_window_is_refused(start, folder):
+    device = start("--window", folder / "w", "--size", "64M")
+    device.wait_event("ready")
+    window = map_file(folder / "w")
+    struct.pack_into("<Q", window, 0, 0x1234)
+    struct.pack_into("<Q", window, GENERATION, 2)
+    wait_until(lambda: struct.unpack_from("<Q", window, DEVICE_GENERATION)[0] == 2)
+    assert struct.unpack_from("<I", window, FAULT)[0] == BAD_MAGIC
+    assert struct.unpack_from("<Q", window, FAULT + 8)[0] == 0x1234
+
+
+@pytest.mark.parametrize("major,minor,refused", [(1, 0, False), (2, 0, True), (0, 9, True), (1, 99, True)])
+def test_foreign_version_is_refused(start, probes, folder, major, minor, refused):
+    device = start("--window", folder / "w", "--size", "64M")
+    device.wait_event("ready")
+    assert finish(probes(f"file:{folder}/w"))[0] == 0  # lays the window out
+    window = map_file(folder / "w")
+    generation = struct.unpack_from("<Q", window, GENERATION)[0] | 1
+    struct.pack_into("<HH", window, VERSION, major, minor)
+    struct.pack_into("<Q", window, GENERATION, generation + 1)
+    wait_until(lambda: struct.unpack_from("<Q", window, DEVICE_GENERATION)[0] == generation + 1)
+    assert struct.unpack_from("<I", window, FAULT)[0] == (BAD_VERSION if refused else 0)
+    # The host reads from the identity line which version the device speaks.
+    assert struct.unpack_from("<IHH", window, DEVICE_IDENTITY)[:2] == (DEVICE_MAGIC, 1)
+
+
+def test_garbage_windows(start, probes, folder):
+    """Random windows, some with a valid start and random contents, are refused or stop with a fault; nothing else."""
+    seed = int(os.environ.get("MERAPI_SEED", "1"))
+    print(f"replay: MERAPI_SEED={seed}")
+    dice = random.Random(seed)
+    files = [folder / f"w{i}" for i in range(6)]
+    arguments = [word for path in files for word in ("--window", path)]
+    device = start("--socket", folder / "s", "--size", "16M", *arguments)
+    device.wait_event("ready", want=lambda e: e["where"].endswith("/s"))
+    for round_ in range(4):
+        for path in files:
+            window = map_file(path)
+            window[:65536] = dice.randbytes(65536)
+            if dice.random() < 0.7:
+                struct.pack_into("<QHHI", window, 0, 0x3149504152454D, 1, 0, 4096)
+            if dice.random() < 0.5:  # rings that pass the checks, with random entries
+                struct.pack_into("<QQQQ", window, 0x80, 0x1000, 0x1000, 0x2000, 0x1000)
+                struct.pack_into("<QQ", window, 0x208, dice.randrange(65), 0)
+                for i in range(64):
+                    struct.pack_into("<BBHI", window, 0x1000 + 64 * i, dice.randrange(8), 0, dice.randrange(8), 1)
+                    struct.pack_into("<II", window, 0x1000 + 64 * i + 56, i + 1, 1)
+            struct.pack_into("<III", window, 0x240, 0, 0, dice.randrange(3))
+            struct.pack_into("<Q", window, GENERATION, 2 * round_ + 2)
+            wait_until(lambda w=window, g=2 * round_ + 2: struct.unpack_from("<Q", w, DEVICE_GENERATION)[0] == g)
+    code, result = finish(probes(f"device:{folder}/s"))
+    assert code == 0, result
+    assert device.stop() == 0

@@ -68,7 +68,7 @@ def flag_off(part):
 
 def judge(result):
     """All verdicts on a result of bench_jvm.py; parts that were not measured have none."""
-    found = []
+    found = [verdict("fallbacks to the CPU", len(result["fallbacks"]), 0, "")] if "fallbacks" in result else []
     if "marking" in result:
         found += marking(result["marking"], result["heap_bytes"])
     if "churn" in result:

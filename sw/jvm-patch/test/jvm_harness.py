@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "sim/run"))
 
-from device import Device, die_with_parent  # noqa: E402
+from device import Device, prepare_child  # noqa: E402
 from jvm_log import LINE, RECORD  # noqa: E402
 
 JAVA_SOURCES = Path(__file__).parent / "java"
@@ -296,7 +296,7 @@ class ServedDevice(Device):
         self.log = open(self.folder / f"device-{self.starts}.log", "w")  # noqa: SIM115 (closed in __exit__)
         command = [self.program, *map(str, self.arguments), "--socket", self.socket]
         self.process = subprocess.Popen(
-            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, preexec_fn=die_with_parent
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=self.log, preexec_fn=prepare_child
         )
         self.wait_ready(10)
 

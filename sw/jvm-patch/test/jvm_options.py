@@ -18,6 +18,7 @@ class OptionSet:
     heap_least: int = 0  # MiB; large regions need a heap of some dozens of them
     cycles_forced: bool = True  # System.gc() is a concurrent cycle; otherwise few cycles need happen
     seconds_factor: int = 1
+    arguments: tuple = ()  # of the program
 
 
 SETS = {
@@ -49,11 +50,12 @@ SETS = {
         OptionSet("full-collections", ("-XX:-ExplicitGCInvokesConcurrent",), cycles_forced=False),
         OptionSet("pretouch", ("-XX:+AlwaysPreTouch",)),
         OptionSet("large-heap", ("-XX:InitiatingHeapOccupancyPercent=5",), heap_least=2048),
-        OptionSet("g1-verify", tuple(G1_VERIFY), seconds_factor=4),
+        OptionSet("g1-verify", tuple(G1_VERIFY), seconds_factor=4, arguments=("cycles=3",)),
         OptionSet(
             "g1-verify-all",
             (*G1_VERIFY, "-XX:+VerifyBeforeGC", "-XX:+VerifyAfterGC"),
             seconds_factor=10,
+            arguments=("cycles=3",),
         ),
     ]
 }

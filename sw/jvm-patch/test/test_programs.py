@@ -47,8 +47,9 @@ def least_traces(program, options):
     if not options.cycles_forced or program.traces == 0:
         return 0
     # Memory pressure decides how many cycles full collections leave alone; the program's own count is for its own
-    # heap. With another heap one is enough.
-    return program.traces if options.heap_factor == 1 and not options.heap_least else 1
+    # heap and arguments. With others one is enough.
+    own = options.heap_factor == 1 and not options.heap_least and not options.arguments
+    return program.traces if own else 1
 
 
 @pytest.mark.parametrize(("name", "options"), list(matrix()))
@@ -56,7 +57,7 @@ def test_offloaded(name, options, java, device, classes, runs, tmp_path):
     program = PROGRAMS[name]
     arguments = [jvm_harness.flag_of_window(f"device:{device.socket}"), *VERIFY, *flags_for(program, options)]
     seconds = 90 * options.seconds_factor
-    result = runs(java, [*arguments, "-cp", classes, name], tmp_path).finish(seconds)
+    result = runs(java, [*arguments, "-cp", classes, name, *options.arguments], tmp_path).finish(seconds)
     jvm_harness.check_ok(result)
     jvm_harness.check_offloaded(result, least_traces(program, options))
     if program.log and options.name == "plain":
@@ -110,6 +111,6 @@ STOCK = jvm_harness.stock_jdk_folder()
 @pytest.mark.parametrize("options", [SETS["plain"], SETS["g1-verify"]], ids=lambda o: o.name)
 def test_programs_are_right_on_the_unpatched_jdk(name, options, classes, runs, tmp_path):
     """A program that fails here says nothing about the offload."""
-    arguments = [*flags_for(PROGRAMS[name], options), "-cp", classes, name]
+    arguments = [*flags_for(PROGRAMS[name], options), "-cp", classes, name, *options.arguments]
     result = runs(STOCK / "bin/java", arguments, tmp_path, patched=False).finish(90 * options.seconds_factor)
     jvm_harness.check_ok(result)

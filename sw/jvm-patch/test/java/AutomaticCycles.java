@@ -10,7 +10,7 @@ import java.util.concurrent.LinkedBlockingQueue;
  * Maps, trees and queues change hands between threads meanwhile.
  *
  * @flags -Xms128m -Xmx128m -XX:InitiatingHeapOccupancyPercent=15 -XX:-G1UseAdaptiveIHOP -XX:MaxGCPauseMillis=20
- * @traces 3
+ * @traces 1
  */
 public final class AutomaticCycles {
     private final ConcurrentHashMap<Long, Stress.Node> map = new ConcurrentHashMap<>();

@@ -17,7 +17,7 @@ import java.util.concurrent.atomic.AtomicInteger;
  * Dropped loaders must really go and give their metaspace back.
  *
  * @flags -Xms128m -Xmx128m
- * @traces 8
+ * @traces 6
  */
 public final class ClassUnloading {
     private static final int CLASSES = 8;
@@ -135,8 +135,8 @@ public final class ClassUnloading {
 
     public static void main(String[] args) throws Exception {
         var stress = new Stress(args);
-        stress.ballast(250_000);
-        var test = new ClassUnloading(stress.count("count", 120));
+        stress.ballast(150_000);
+        var test = new ClassUnloading(stress.count("count", 60));
         stress.collectDuring(10, test::step);
         for (Family family : test.families) {
             family.intact();
@@ -153,7 +153,7 @@ public final class ClassUnloading {
             family.intact();
         }
         // The dead of one or two rounds may still wait for their cycle; a leak keeps the loaders of all rounds.
-        int factor = 6;
+        int factor = 5;
         for (int round = 0; round < factor * 2; round++) {
             for (int i = 0; i < test.families.length; i++) {
                 test.families[i] = new Family(test.made.incrementAndGet(), i % 6);

@@ -10,7 +10,7 @@ import java.util.concurrent.atomic.AtomicInteger;
  * What only a final reference reaches must be marked from it: the finalizer runs on it after the cycle.
  *
  * @flags -Xms128m -Xmx128m
- * @traces 6
+ * @traces 4
  */
 public final class Finalizers {
     private static final int TAIL = 12;
@@ -64,7 +64,7 @@ public final class Finalizers {
     }
 
     private static void make(Mortal[] window, SplittableRandom random) throws InterruptedException {
-        if (MADE.get() - FINALIZED.get() > 60_000) {
+        if (MADE.get() - FINALIZED.get() > 12_000) {
             Thread.sleep(1);  // let the finalizer thread catch up: the dead wait in memory
             return;
         }
@@ -90,8 +90,8 @@ public final class Finalizers {
 
     public static void main(String[] args) throws Exception {
         var stress = new Stress(args);
-        stress.ballast(200_000);
-        var window = new Mortal[stress.count("count", 4_000)];
+        stress.ballast(150_000);
+        var window = new Mortal[stress.count("count", 2_000)];
         stress.collectDuring(8, random -> make(window, random));
         java.util.Arrays.fill(window, null);
         Stress.collectUntil(() -> {

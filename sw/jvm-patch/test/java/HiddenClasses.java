@@ -19,7 +19,7 @@ import java.util.function.LongSupplier;
  * else keeps, most of them get compiled with the node as a constant, and all are dropped and remade during marking.
  *
  * @flags -Xms128m -Xmx128m
- * @traces 8
+ * @traces 6
  */
 public final class HiddenClasses {
     private static final MethodHandles.Lookup LOOKUP = MethodHandles.lookup();
@@ -142,8 +142,8 @@ public final class HiddenClasses {
 
     public static void main(String[] args) throws Throwable {
         var stress = new Stress(args);
-        stress.ballast(250_000);
-        var test = new HiddenClasses(stress.count("count", 600));
+        stress.ballast(150_000);
+        var test = new HiddenClasses(stress.count("count", 400));
         stress.collectDuring(10, test::step);
         for (int i = 0; i < test.suppliers.length; i++) {
             test.check(i);

@@ -10,13 +10,13 @@ import java.util.concurrent.atomic.AtomicInteger;
  *
  * Escape analysis is off because deoptimisation allocates what it left out, and may then fail in any frame.
  *
- * @flags -Xms64m -Xmx64m -XX:-DoEscapeAnalysis
+ * @flags -Xms48m -Xmx48m -XX:-DoEscapeAnalysis
  * @traces 1
  */
 public final class OutOfMemory {
     public static void main(String[] args) throws Exception {
         var stress = new Stress(args);
-        var kept = new Stress.Node[stress.count("count", 100_000)];
+        var kept = new Stress.Node[stress.count("count", 60_000)];
         for (int i = 0; i < kept.length; i++) {
             kept[i] = new Stress.Node(i, new Stress.Node(~i, null));
         }
@@ -35,7 +35,7 @@ public final class OutOfMemory {
             Thread.sleep(1);
         };
         stress.during(() -> {
-            int wanted = stress.count("cycles", 4);
+            int wanted = stress.count("cycles", 3);
             for (int i = 0; i < 400 && survived.get() < wanted && !stress.failed(); i++) {
                 try {
                     System.gc();

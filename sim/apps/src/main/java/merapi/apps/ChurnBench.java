@@ -5,7 +5,8 @@ import java.util.Random;
 
 /**
  * A fixed amount of allocating work over a live set that changes all the time: a table of small trees of which random
- * ones are replaced. Makes young collections during and outside marking, SATB entries and remembered-set work.
+ * ones are replaced, and many more that are dropped at once, as most objects of programs are. Makes young collections
+ * during and outside marking, SATB entries and remembered-set work.
  *
  * <p>Usage: ChurnBench SLOTS REPLACEMENTS
  */
@@ -28,6 +29,7 @@ public final class ChurnBench {
   }
 
   private static final int DEPTH = 4;
+  private static final int DROPPED_AT_ONCE = 8;
 
   private ChurnBench() {}
 
@@ -47,6 +49,9 @@ public final class ChurnBench {
     for (int i = 0; i < replacements; i++) {
       int slot = random.nextInt(slots.length);
       sum += slots[slot].sum();
+      for (int j = 0; j < DROPPED_AT_ONCE; j++) {
+        sum += new Tree(DEPTH, j).sum();
+      }
       slots[slot] = new Tree(DEPTH, i);
     }
     System.out.println("checksum " + sum);

@@ -82,6 +82,9 @@ fuzz: setup ## fuzz libmerapi's readers (FUZZ_SECONDS= per target, 60)
 bench-jvm: jdk jdk-stock apps ## measure against the unpatched JDK, side by side; build/bench/jvm.json
 	@python3 sim/bench/bench_jvm.py
 
+# Targets of further parts, each in its own folder.
+-include $(sort $(wildcard hw/*/*.mk sw/*/*.mk qemu-cxl/*.mk sim/*/*.mk))
+
 .PHONY: lint
 lint: setup ## style of C, C++, Python and shell, drift of generated files
 	@python3 tools/lint.py

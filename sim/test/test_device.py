@@ -10,7 +10,7 @@ import subprocess
 import time
 
 import pytest
-from conftest import binary, finish
+from device_processes import binary, finish
 
 # Offsets of docs/contract.md.
 VERSION, GENERATION, DEVICE_IDENTITY, DEVICE_GENERATION, FAULT = 8, 0x200, 0x400, 0x440, 0x500
@@ -26,6 +26,11 @@ def wait_until(what, timeout=20):
     while not what():
         assert time.monotonic() < end, "it did not happen in time"
         time.sleep(0.02)
+
+
+def map_file(path, length=0):
+    with open(path, "r+b") as file:
+        return mmap.mmap(file.fileno(), length)
 
 
 # ------------------------------------------------------------- command line
@@ -109,7 +114,7 @@ def test_window_file(start, probes, folder):
     assert device.stop() == 0
 
 
-def test_strange_answers_of_the_command_line_reach_hosts(start, probes, folder):
+def test_coherence_mode_reaches_hosts(start, probes, folder):
     device = start("--socket", folder / "s", "--coherence", "non-coherent")
     device.wait_event("ready")
     code, result = finish(probes(f"device:{folder}/s"))
@@ -187,7 +192,11 @@ def test_truncated_file_ends_one_context(start, probes, folder):
     host = probes(f"file:{folder}/w", "--hold")
     assert host.stdout.readline() == "tracing\n"
     other = probes(f"device:{folder}/s", "--cycles", 20, "--linger-ms", 20)
+    window = map_file(folder / "w", 4096)
     os.truncate(folder / "w", 4096)
+    # A submission: the ring lies where the file has no more bytes.
+    produced = struct.unpack_from("<Q", window, GENERATION + 8)[0]
+    struct.pack_into("<Q", window, GENERATION + 8, produced + 1)
     ended = device.wait_event("ended", want=lambda e: e["context"]["window"] == str(folder / "w"))
     assert ended["context"]["end"] == "fault"
     assert ended["context"]["last_fault"] == "truncated"
@@ -204,9 +213,6 @@ def test_truncated_to_nothing_ends_the_only_context(start, folder):
     assert device.process.wait(20) == 4
 
 
-def map_file(path):
-    with open(path, "r+b") as file:
-        return mmap.mmap(file.fileno(), 0)
 
 
 def test_unformatted_window_is_refused(start, folder):
@@ -227,6 +233,8 @@ def test_foreign_version_is_refused(start, probes, folder, major, minor, refused
     assert finish(probes(f"file:{folder}/w"))[0] == 0  # lays the window out
     window = map_file(folder / "w")
     generation = struct.unpack_from("<Q", window, GENERATION)[0] | 1
+    struct.pack_into("<QQQ", window, GENERATION, generation, 0, 0)
+    time.sleep(0.3)  # the device sees the end of the old generation
     struct.pack_into("<HH", window, VERSION, major, minor)
     struct.pack_into("<Q", window, GENERATION, generation + 1)
     wait_until(lambda: struct.unpack_from("<Q", window, DEVICE_GENERATION)[0] == generation + 1)

@@ -4,7 +4,7 @@
 import subprocess
 
 import pytest
-from conftest import BINARIES, binary
+from device_processes import BINARIES, binary
 
 PROGRAMS = ["model_test", "faults_test"]
 

@@ -1,0 +1,61 @@
+// SPDX-License-Identifier: Apache-2.0
+// merapi-pci-front: the tracer as a PCI function of a virtual machine, over vfio-user. It owns the socket for as long
+// as the machine runs, since the client does not connect a second time; the engine behind it may come and go.
+#include <signal.h>
+#include <stdio.h>
+#include <sys/signalfd.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <exception>
+
+#include "engine.h"
+#include "merapi/contract.h"
+#include "tracer_function.h"
+#include "vfio_user.h"
+#include "window.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Serves the tracer as a PCI function over vfio-user, and keeps the engine that traces running.\n"
+      "Exit codes: 0 ended by SIGTERM or SIGINT, 2 wrong command line, 3 cannot serve.",
+      "merapi-pci-front"};
+  app.set_version_flag("--version", "merapi-pci-front (contract " + std::to_string(MERAPI_VERSION_MAJOR) + "." +
+                                        std::to_string(MERAPI_VERSION_MINOR) + ")");
+  std::string socket, path;
+  std::vector<std::string> command;
+  app.add_option("--socket", socket, "listen at this unix socket")->required();
+  app.add_option("--window", path, "the file that is the expander's memory")->required();
+  app.add_option("engine", command, "the engine's command line, after --")->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+
+  // Before any thread starts: all of them inherit the mask.
+  sigset_t mask;
+  sigemptyset(&mask);
+  for (int s : {SIGTERM, SIGINT}) sigaddset(&mask, s);
+  pthread_sigmask(SIG_BLOCK, &mask, nullptr);
+  const int stop_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+  if (stop_fd < 0) {
+    perror("merapi-pci-front: signalfd");
+    return 3;
+  }
+  try {
+    merapi::pci::Window window(path);
+    merapi::pci::Engine engine(command);
+    merapi::pci::TracerFunction function(window, engine);
+    merapi::pci::VfioUserServer server(socket, function);
+    printf("ready %s\n", socket.c_str());
+    fflush(stdout);
+    server.run(stop_fd);
+  } catch (const std::exception& e) {
+    fprintf(stderr, "merapi-pci-front: %s\n", e.what());
+    close(stop_fd);
+    return 3;
+  }
+  close(stop_fd);
+  return 0;
+}

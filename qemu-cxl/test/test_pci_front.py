@@ -1,0 +1,271 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The PCI function without a virtual machine: a client of the vfio-user protocol, in a few lines."""
+
+import array
+import contextlib
+import mmap
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+FRONT = ROOT / "build/qemu/bin/merapi-pci-front"
+MIB = 1 << 20
+VERSION, DEVICE_INFO, REGION_INFO, IRQ_INFO, SET_IRQS, READ, WRITE, RESET = 1, 4, 5, 7, 8, 9, 10, 13
+BAR0, BAR2, CONFIG = 0, 2, 7
+MSIX = 2
+EVENTFD_TRIGGER = 0x4 | 0x20
+MAGIC, SIZE, DOORBELL, ARM, STATUS, SENT, RESET_REGISTER, STARTS = 0x00, 0x08, 0x10, 0x14, 0x18, 0x1C, 0x20, 0x24
+# device_index.event in the control page (docs/contract.md).
+EVENT = 0x440 + 24
+EINVAL, ENOTSUP = 22, 95
+
+
+class Client:
+    """Speaks to one front process at `path`."""
+
+    def __init__(self, path):
+        self.socket = socket.socket(socket.AF_UNIX)
+        self.socket.settimeout(10)
+        self.socket.connect(str(path))
+        self.number = 0
+
+    def close(self):
+        self.socket.close()
+
+    def call(self, command, payload=b"", fds=()):
+        """Send a message. Returns (error, payload of the reply)."""
+        self.number += 1
+        message = struct.pack("<HHIII", self.number, command, 16 + len(payload), 0, 0) + payload
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds))] if fds else []
+        self.socket.sendmsg([message], rights)
+        number, answered, size, flags, error = struct.unpack("<HHIII", self.receive(16))
+        assert (number, answered, flags & 1) == (self.number, command, 1)
+        assert bool(flags & 0x20) == bool(error)
+        return error, self.receive(size - 16)
+
+    def receive(self, size):
+        data = b""
+        while len(data) < size:
+            block = self.socket.recv(size - len(data))
+            assert block, "the front closed the connection"
+            data += block
+        return data
+
+    def read(self, region, offset, size=4):
+        error, reply = self.call(READ, struct.pack("<QII", offset, region, size))
+        assert error == 0
+        return int.from_bytes(reply[16:], "little")
+
+    def write(self, region, offset, value, size=4):
+        error, _ = self.call(WRITE, struct.pack("<QII", offset, region, size) + value.to_bytes(size, "little"))
+        assert error == 0
+
+    def set_vector(self, fd):
+        error, _ = self.call(SET_IRQS, struct.pack("<IIIII", 20, EVENTFD_TRIGGER, MSIX, 0, 1), [fd])
+        assert error == 0
+
+
+@contextlib.contextmanager
+def front(folder, engine):
+    """A front process with a window of 64 MiB and the given engine. Yields (process, socket, window file)."""
+    if not FRONT.exists():
+        pytest.skip(f"expected {FRONT}, found nothing; run 'make qemu-setup'")
+    window, path = folder / "window", folder / "s"
+    with open(window, "wb") as file:
+        file.truncate(64 * MIB)
+    with open(folder / "front.log", "w") as log:
+        command = [FRONT, "--socket", path, "--window", window, "--", *engine]
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=log)
+    try:
+        assert process.stdout.readline().startswith(b"ready "), (folder / "front.log").read_text()
+        yield process, path, window
+    finally:
+        process.terminate()
+        assert process.wait(10) == 0
+        process.stdout.close()
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A client, and the window's control page as this process maps it."""
+    with front(tmp_path, ["sleep", "1000"]) as (_, path, window), open(window, "r+b") as file:
+        page = mmap.mmap(file.fileno(), 4096)
+        client = Client(path)
+        yield client, page
+        client.close()
+        page.close()
+
+
+def event(page, value):
+    page[EVENT : EVENT + 4] = struct.pack("<I", value)
+
+
+def until(condition, seconds=10):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "not within time"
+        time.sleep(0.01)
+
+
+def fired(fd, seconds):
+    """Whether the eventfd is signalled within `seconds`; takes the signal."""
+    if not select.select([fd], [], [], seconds)[0]:
+        return False
+    return os.eventfd_read(fd) == 1
+
+
+def test_version_and_shape_of_the_function(served):
+    client, _ = served
+    error, reply = client.call(VERSION, struct.pack("<HH", 0, 1) + b"{}\0")
+    assert error == 0 and reply[:4] == struct.pack("<HH", 0, 1) and b"max_msg_fds" in reply
+    assert client.call(VERSION, struct.pack("<HH", 1, 0) + b"{}\0")[0] == EINVAL
+    error, reply = client.call(DEVICE_INFO, struct.pack("<IIII", 16, 0, 0, 0))
+    assert error == 0 and struct.unpack("<IIII", reply)[2:] == (9, 5)
+    sizes = []
+    for region in range(9):
+        error, reply = client.call(REGION_INFO, struct.pack("<IIIIQQ", 32, 0, region, 0, 0, 0))
+        assert error == 0
+        sizes.append(struct.unpack("<IIIIQQ", reply)[4])
+    assert sizes == [4096, 0, 4096, 0, 0, 0, 0, 4096, 0]
+    assert client.call(REGION_INFO, struct.pack("<IIIIQQ", 32, 0, 9, 0, 0, 0))[0] == EINVAL
+    error, reply = client.call(IRQ_INFO, struct.pack("<IIII", 16, 0, MSIX, 0))
+    assert error == 0 and struct.unpack("<IIII", reply)[3] == 1
+
+
+def test_configuration_space(served):
+    client, _ = served
+    assert client.read(CONFIG, 0) == 0x4D521234
+    assert client.read(CONFIG, 0x0A, 2) == 0x1200
+    client.write(CONFIG, 0x10, 0xFFFFFFFF)
+    client.write(CONFIG, 0x14, 0xFFFFFFFF)
+    assert client.read(CONFIG, 0x10) == 0xFFFFF000, "size of BAR 0"
+    assert client.read(CONFIG, 0x14) == 0, "there is no BAR 1"
+    client.write(CONFIG, 0, 0)
+    assert client.read(CONFIG, 0) == 0x4D521234, "identity is read-only"
+
+
+def test_registers(served):
+    client, _ = served
+    assert client.read(BAR0, MAGIC).to_bytes(4, "little") == b"MRPI"
+    assert client.read(BAR0, SIZE) == 64 * MIB
+    until(lambda: client.read(BAR0, STATUS) == 1)
+    assert client.read(BAR0, 0x800) == 0xFFFFFFFF
+    assert client.read(BAR0, MAGIC, 2) == 0xFFFF, "registers are read whole"
+    client.write(BAR0, DOORBELL, 1)
+
+
+def test_an_event_after_arming_interrupts_once(served):
+    client, page = served
+    fd = os.eventfd(0)
+    client.set_vector(fd)
+    client.write(BAR0, ARM, 0)
+    assert not fired(fd, 0.05)
+    assert client.read(BAR0, STATUS) & 2
+    event(page, 1)
+    assert fired(fd, 5)
+    assert not client.read(BAR0, STATUS) & 2
+    event(page, 2)
+    assert not fired(fd, 0.05), "not armed any more"
+    assert client.read(BAR0, SENT) == 1
+
+
+def test_an_event_before_arming_is_not_lost(served):
+    client, page = served
+    fd = os.eventfd(0)
+    client.set_vector(fd)
+    event(page, 7)
+    client.write(BAR0, ARM, 6)
+    assert fired(fd, 5)
+
+
+def test_no_event_is_lost_in_many_round_trips(served):
+    client, page = served
+    fd = os.eventfd(0)
+    client.set_vector(fd)
+    for number in range(1, 2001):
+        # Every second one comes before arming, the others after.
+        if number % 2:
+            event(page, number)
+        client.write(BAR0, ARM, number - 1)
+        if not number % 2:
+            event(page, number)
+        assert fired(fd, 5), f"event {number} was lost"
+    assert client.read(BAR0, SENT) == 2000
+    assert not fired(fd, 0.05)
+
+
+def test_reset_starts_a_new_engine_and_disarms(served):
+    client, page = served
+    until(lambda: client.read(BAR0, STARTS) == 1)
+    client.write(BAR0, ARM, 0)
+    client.write(BAR0, RESET_REGISTER, 1)
+    until(lambda: client.read(BAR0, STARTS) == 2 and client.read(BAR0, STATUS) == 1)
+    assert client.read(BAR0, SENT) == 0
+    client.write(CONFIG, 4, 2, 2)
+    assert client.call(RESET)[0] == 0
+    until(lambda: client.read(BAR0, STARTS) == 3)
+    assert client.read(CONFIG, 4, 2) == 0, "configuration space is as at the start"
+
+
+def test_engine_that_dies_is_replaced_and_the_connection_stays(tmp_path):
+    pid_file = tmp_path / "pid"
+    engine = ["sh", "-c", f"echo $$ > {pid_file}; exec sleep 1000"]
+    with front(tmp_path, engine) as (process, path, _):
+        client = Client(path)
+        until(lambda: pid_file.exists() and pid_file.read_text().strip())
+        first = int(pid_file.read_text())
+        os.kill(first, signal.SIGTERM)
+        until(lambda: client.read(BAR0, STARTS) == 2 and int(pid_file.read_text() or first) != first)
+        assert process.poll() is None
+        client.close()
+
+
+def test_engine_ends_with_the_front(tmp_path):
+    pid_file = tmp_path / "pid"
+    with front(tmp_path, ["sh", "-c", f"echo $$ > {pid_file}; exec sleep 1000"]):
+        until(lambda: pid_file.exists() and pid_file.read_text().strip())
+        engine = int(pid_file.read_text())
+    until(lambda: not Path(f"/proc/{engine}").exists())
+
+
+def test_a_client_that_breaks_the_protocol_is_dropped_and_the_next_is_served(served, tmp_path):
+    client, _ = served
+    client.socket.sendall(struct.pack("<HHIII", 1, READ, 8, 0, 0))
+    assert client.socket.recv(16) == b"", "a message shorter than its header"
+    for size in (1 << 20, 0xFFFFFFFF):
+        with contextlib.closing(Client(tmp_path / "s")) as other:
+            other.socket.sendall(struct.pack("<HHIII", 1, READ, size, 0, 0))
+            assert other.socket.recv(16) == b"", f"a message of {size} bytes"
+    with contextlib.closing(Client(tmp_path / "s")) as other:
+        assert other.call(99)[0] == ENOTSUP
+        assert other.call(READ, b"short")[0] == EINVAL
+        assert other.call(READ, struct.pack("<QII", 0, BAR0, 1 << 20))[0] == EINVAL
+        assert other.call(WRITE, struct.pack("<QII", 0, BAR0, 4))[0] == EINVAL
+        assert other.call(SET_IRQS, struct.pack("<IIIII", 20, EVENTFD_TRIGGER, MSIX, 0xFFFFFFFF, 2))[0] == EINVAL
+        assert other.read(BAR0, MAGIC).to_bytes(4, "little") == b"MRPI"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "text"),
+    [
+        (["--socket", "s"], 2, "--window is required"),
+        (["--socket", "s", "--window", "/nonexistent", "--", "true"], 3, "expected a window file at /nonexistent"),
+        (["--socket", "x" * 200, "--window", "w", "--", "sleep", "9"], 3, "expected a socket path of at most 107"),
+    ],
+)
+def test_wrong_use(tmp_path, arguments, status, text):
+    if not FRONT.exists():
+        pytest.skip(f"expected {FRONT}, found nothing; run 'make qemu-setup'")
+    with open(tmp_path / "w", "wb") as file:
+        file.truncate(MIB)
+    done = subprocess.run([FRONT, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=30)
+    assert done.returncode == status
+    assert text in done.stderr

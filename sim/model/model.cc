@@ -109,9 +109,13 @@ bool Model::turn(Step* result) {
 // Requests of the host. False: nothing may be done now.
 bool Model::attend(Step* result) {
   uint64_t offset = 0;
-  if (uint32_t code = host_->take_memory_fault(&offset)) {
-    fault({code, offset, 0});
-    host_->notify();
+  if (!memory_gone_) {
+    if (uint32_t code = host_->take_memory_fault(&offset)) {
+      memory_gone_ = true;
+      fault({code, offset, 0});
+    }
+  }
+  if (memory_gone_) {
     *result = {Step::kEnded, 0};
     return false;
   }
@@ -481,6 +485,12 @@ void Model::post_done(const Task& task) {
 // ------------------------------------------------------------ what is told
 
 void Model::fault(Fault f) {
+  // What was read where memory is missing looks like anything: the missing memory is the cause.
+  uint64_t offset = 0;
+  if (uint32_t code = memory_gone_ ? 0u : host_->take_memory_fault(&offset)) {
+    memory_gone_ = true;
+    f = {code, offset, 0};
+  }
   if (idle_) set_idle(false);
   refresh_counters();
   tasks_.clear();

@@ -86,6 +86,7 @@ class Model : public Engine {
   uint32_t abort_seen_ = 0, pause_acked_ = 0;
   bool paused_ = false;
   bool fault_recorded_ = false;
+  bool memory_gone_ = false;  // a memory error ended the context
   bool rings_ok_ = false;  // the ring areas of this generation passed the checks
   Rings rings_;
   Geometry geometry_;

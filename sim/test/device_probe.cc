@@ -185,7 +185,8 @@ class Probe {
     if (uint32_t code = merapi_fault_get(window_, &f)) {
       throw Failed{3, std::string("fault: ") + merapi_fault_name(code)};
     }
-    if (n == 0 && pending_.empty() && merapi_idle(window_, cycle_) == 0) {
+    // Nothing to read, and nothing to say or no room to say it.
+    if (n == 0 && (pending_.empty() ? merapi_idle(window_, cycle_) == 0 : merapi_submission_room(window_) <= 0)) {
       if (merapi_wait(window_, 2'000'000) == 0) throw Failed{3, "no news from the device for 2 s"};
       if (merapi_device_gone(window_)) throw Failed{3, "the device is gone"};
     }

@@ -14,7 +14,7 @@ from device_processes import binary, finish
 
 # Offsets of docs/contract.md.
 VERSION, GENERATION, DEVICE_IDENTITY, DEVICE_GENERATION, FAULT = 8, 0x200, 0x400, 0x440, 0x500
-DEVICE_MAGIC, BAD_MAGIC, BAD_VERSION = 0x43525452, 1, 2
+DEVICE_MAGIC, IDLE, BAD_MAGIC, BAD_VERSION = 0x43525452, 3, 1, 2
 
 
 def run(*arguments):
@@ -189,17 +189,17 @@ def test_device_stopped_and_woken(start, probes, folder):
 def test_truncated_file_ends_one_context(start, probes, folder):
     device = start("--socket", folder / "s", "--window", folder / "w", "--size", "64M")
     device.wait_event("ready")
-    host = probes(f"file:{folder}/w", "--hold")
-    assert host.stdout.readline() == "tracing\n"
-    other = probes(f"device:{folder}/s", "--cycles", 20, "--linger-ms", 20)
+    probes(f"file:{folder}/w", "--linger-ms", 100000)
     window = map_file(folder / "w", 4096)
+    wait_until(lambda: struct.unpack_from("<I", window, DEVICE_GENERATION + 32)[0] == IDLE)
+    other = probes(f"device:{folder}/s", "--cycles", 20, "--linger-ms", 20)
     os.truncate(folder / "w", 4096)
     # A submission: the ring lies where the file has no more bytes.
     produced = struct.unpack_from("<Q", window, GENERATION + 8)[0]
     struct.pack_into("<Q", window, GENERATION + 8, produced + 1)
     ended = device.wait_event("ended", want=lambda e: e["context"]["window"] == str(folder / "w"))
     assert ended["context"]["end"] == "fault"
-    assert ended["context"]["last_fault"] == "truncated"
+    assert ended["context"]["last_fault"] == "window truncated"
     assert struct.unpack_from("<I", (folder / "w").read_bytes(), FAULT)[0] == 12
     code, result = finish(other)
     assert code == 0, result
@@ -211,8 +211,6 @@ def test_truncated_to_nothing_ends_the_only_context(start, folder):
     device.wait_event("ready")
     os.truncate(folder / "w", 0)
     assert device.process.wait(20) == 4
-
-
 
 
 def test_unformatted_window_is_refused(start, folder):

@@ -17,6 +17,7 @@ from common import fail, sha256
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = {"init": "init", "merapi-agent": "usr/bin/merapi-agent", "merapi-provision": "usr/bin/merapi-provision"}
+DAX_TOOL = HERE / "guest/merapi-dax.c"
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 
 
@@ -106,6 +107,14 @@ def link_busybox(root):
             (root / "usr/bin" / name).symlink_to("busybox")
 
 
+def build_dax_tool(out):
+    """Compile merapi-dax statically: the guest's C library is another one than this machine's."""
+    command = ["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static", DAX_TOOL, "-o", out]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        fail(f"could not compile {DAX_TOOL}; is build-essential installed?\n{done.stderr}")
+
+
 def newc(root, out):
     """Write the tree as a cpio archive of the kernel's kind (newc); owner root, time 0, so that it is reproducible."""
 
@@ -133,7 +142,7 @@ def newc(root, out):
 
 def recipe():
     """What the initramfs is made of, as one checksum."""
-    files = [HERE / "inputs.toml", Path(__file__), *(HERE / "guest" / name for name in SCRIPTS)]
+    files = [HERE / "inputs.toml", Path(__file__), DAX_TOOL, *(HERE / "guest" / name for name in SCRIPTS)]
     return sha256(*files, *(packages.tree(name) / "packages.json" for name in ("kernel", "guest")))
 
 
@@ -152,6 +161,7 @@ def make(out):
     (root / "usr/lib64/ld-linux-x86-64.so.2").symlink_to("../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2")
     link_busybox(root)
     copy_modules(kernel, guest, root, settings["modules"])
+    build_dax_tool(root / "usr/bin/merapi-dax")
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     (root / "etc/group").write_text("root:x:0:\n")
     for name, target in SCRIPTS.items():

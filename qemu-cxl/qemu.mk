@@ -3,8 +3,17 @@
 
 export TOPOLOGY ?= one
 
+PCI_FLAGS := -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
+  -DCMAKE_RUNTIME_OUTPUT_DIRECTORY=$(CURDIR)/build/qemu/bin
+
+.PHONY: qemu-pci
+qemu-pci: setup ## build the process that serves the tracer as a PCI function to QEMU
+	@[ -f build/qemu/pci/build.ninja ] || { mkdir -p build/qemu && cmake -S qemu-cxl/pci -B build/qemu/pci $(PCI_FLAGS) \
+	  > build/qemu/pci.log || { cat build/qemu/pci.log; exit 1; }; }
+	@cmake --build build/qemu/pci --parallel $(JOBS)
+
 .PHONY: qemu-setup
-qemu-setup: setup ## fetch QEMU and the guest, make the guest's initramfs
+qemu-setup: setup qemu-pci ## fetch QEMU and the guest, make the guest's initramfs
 	@python3 qemu-cxl/prepare.py
 
 .PHONY: qemu

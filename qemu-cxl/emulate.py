@@ -1,0 +1,190 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Run a real Java program in a Debian guest whose CXL expander is traced from outside.
+
+QEMU boots a stock kernel with a CXL expander, the guest makes it /dev/dax0.0, the
+patched JDK puts its heap there, and merapi-device, a process on this machine that
+maps the same memory, marks it. With --shell: a shell in such a guest instead.
+
+The report is build/qemu/report.json; console.log, qemu.log, device.log and
+out/jvm.log lie beside it. Status: 0 success, 1 a check failed, 2 wrong use.
+"""
+
+import argparse
+import json
+import shlex
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "sim/run")]
+
+import jvm_log  # noqa: E402
+import prepare  # noqa: E402
+import report  # noqa: E402
+import run as host_run  # noqa: E402
+from common import BUILD, exclusive  # noqa: E402
+from device import DEVICES, DeviceError  # noqa: E402
+from machine import GuestError, Machine  # noqa: E402
+from topology import MIB, TOPOLOGIES  # noqa: E402
+from window_device import WindowDevice  # noqa: E402
+
+OUT = BUILD / "qemu"
+EXPANDER_BYTES = 1024 * MIB
+# An emulated processor is some twenty times slower: fewer packages and rounds than `make run`.
+PACKAGES, ROUNDS, LEAST_CYCLES = 4000, 3, 3
+HEAP = ["-Xms448m", "-Xmx448m", "-XX:InitiatingHeapOccupancyPercent=25", "-XX:+ExplicitGCInvokesConcurrent"]
+# What emulation makes slow is compiling, not running: the first tier alone gets through start-up sooner.
+EMULATED = ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+
+
+def fail(message, status=1):
+    print(f"qemu: {message}", file=sys.stderr)
+    sys.exit(status)
+
+
+def some_packages(out, count):
+    """The first `count` entries of the machine's package index, in the folder shared with the guest."""
+    host_run.OUT.mkdir(parents=True, exist_ok=True)
+    with open(host_run.package_index(), encoding="utf-8") as file:
+        stanzas = file.read().split("\n\n", count)[:count]
+    (out / "packages.txt").write_text("\n\n".join(stanzas) + "\n", encoding="utf-8")
+
+
+def java_command(window, log, program):
+    """java's command line in the guest, as a list; the heap goes into `window` (dax:/dev/daxN.0)."""
+    flags = ["-XX:+UseG1GC", f"-XX:MerapiWindow={window}", "-XX:+MerapiVerify", jvm_log.log_flag(log)]
+    return ["/merapi/jdk/bin/java", *flags, *EMULATED, *program]
+
+
+def default_program(rounds):
+    index = "/merapi/out/packages.txt"
+    return [*HEAP, "-cp", "/merapi/apps/classes:/merapi/apps/lib/*", "merapi.apps.PackageRank", index, str(rounds)]
+
+
+def run_java(machine, command, log, seconds):
+    """Run java in the guest, showing its output and its traces. Returns (status, log)."""
+    console, ended = host_run.Console(), threading.Event()
+    watcher = host_run.Watcher(log, console)
+
+    def watch():
+        while not ended.wait(0.2):
+            watcher.poll()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        status, _ = machine.run(shlex.join(command), seconds, lambda line: console.say(f"  | {line}"))
+    finally:
+        ended.set()
+        thread.join()
+        watcher.end()
+    return status, watcher.log
+
+
+def shares(out):
+    return {"jdk": (BUILD / "jdk/image").resolve(), "apps": BUILD / "apps", "out": out}
+
+
+def check_inputs(args):
+    for path, target in ((BUILD / "jdk/image/bin/java", "jdk"), (BUILD / "apps/classes", "apps")):
+        if not path.exists():
+            fail(f"expected {path}, found nothing; run 'make {target}'")
+    if not args.device_program.exists():
+        fail(f"expected the device process at {args.device_program}, found nothing; run 'make native'")
+
+
+def run(args, out):
+    begin = time.monotonic()
+    (OUT / "report.json").unlink(missing_ok=True)
+    (out / "jvm.log").unlink(missing_ok=True)
+    taken = prepare.ready()
+    some_packages(out, args.packages)
+    print(f"starting a guest with the topology '{args.topology}' under TCG", flush=True)
+    with Machine(args.topology, OUT, shares(out), EXPANDER_BYTES) as machine:
+        windows = machine.provision()
+        ready_s = machine.seconds()
+        first = windows[0]
+        print(f"{first['device']} of {first['bytes'] >> 20} MiB is ready {ready_s:.1f} s after launch", flush=True)
+        with WindowDevice(args.device_program, args.device, OUT, machine.files()[first["expander"]]) as device:
+            command = java_command(f"dax:{first['device']}", "/merapi/out/jvm.log", default_program(args.rounds))
+            print(f"device: {args.device} on {device.window}\nprogram: {shlex.join(command)}", flush=True)
+            java_begin = time.monotonic()
+            status, read = run_java(machine, command, out / "jvm.log", args.seconds)
+            java_s = time.monotonic() - java_begin
+            died = not device.alive()
+    result = report.build(read, args.device, command, status)
+    result["emulation"] = {
+        "topology": args.topology,
+        "accelerator": "tcg",
+        "qemu": taken["host"]["qemu-system-x86"],
+        "kernel": next(iter(taken["kernel"])),
+        "window": first,
+        "launch_to_agent_s": round(machine.ready_s, 2),
+        "launch_to_dax_s": round(ready_s, 2),
+        "java_s": round(java_s, 2),
+        "total_s": round(time.monotonic() - begin, 2),
+        "packages": args.packages,
+        "says_nothing_about": "speed: processor, expander and link are emulated",
+    }
+    (OUT / "report.json").write_text(json.dumps(result, indent=1) + "\n")
+    print()
+    for line in report.table(result):
+        print(line)
+    print(f"\nreport: {OUT / 'report.json'} (times are those of an emulated processor)")
+    found = report.problems(result, LEAST_CYCLES)
+    if died:
+        found.append(f"the device process ended during the run; see {OUT / 'device.log'}")
+    for problem in found:
+        print(f"qemu: {problem}", file=sys.stderr)
+    return 1 if found else 0
+
+
+def shell(args, out):
+    prepare.ready()
+    some_packages(out, args.packages)
+    with Machine(args.topology, OUT, shares(out), EXPANDER_BYTES, shell=True) as machine:
+        windows = machine.provision()
+        with WindowDevice(args.device_program, args.device, OUT, machine.files()[windows[0]["expander"]]):
+            command = java_command(f"dax:{windows[0]['device']}", "/merapi/out/jvm.log", default_program(args.rounds))
+            print(f"{windows[0]['device']} is ready and traced from outside. Try:\n  {shlex.join(command)}\n")
+            print("'cxl list', 'daxctl list' and 'lspci' show the devices; 'exit' ends the guest.", flush=True)
+            machine.check("touch /run/merapi-shell")
+            machine.process.wait()
+    return 0
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--topology", default="one", help="expanders: " + ", ".join(TOPOLOGIES))
+    parser.add_argument("--device", default="model", help="what traces: " + ", ".join(sorted(DEVICES)))
+    parser.add_argument("--shell", action="store_true", help="a shell in the guest, everything set up")
+    parser.add_argument("--packages", type=int, default=PACKAGES, help="entries of the package index to load")
+    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the program")
+    parser.add_argument("--seconds", type=int, default=900, help="longest time the program may take")
+    parser.add_argument("--device-program", type=Path, default=BUILD / "native/bin/merapi-device")
+    args = parser.parse_args()
+    if args.device not in DEVICES:
+        fail(f"DEVICE: expected one of {', '.join(sorted(DEVICES))}, found '{args.device}'", 2)
+    if args.topology not in TOPOLOGIES:
+        fail(f"TOPOLOGY: expected one of {', '.join(TOPOLOGIES)}, found '{args.topology}'", 2)
+    check_inputs(args)
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, host_run.stop_on_signal)
+    out = OUT / "out"
+    out.mkdir(parents=True, exist_ok=True)
+    try:
+        with exclusive("qemu"):
+            return shell(args, out) if args.shell else run(args, out)
+    except (DeviceError, GuestError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        print("qemu: stopped; the guest and its device were ended", file=sys.stderr)
+        return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,223 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A virtual machine of ours: starts QEMU, runs commands in the guest, ends it."""
+
+import contextlib
+import ctypes
+import os
+import select
+import shutil
+import signal
+import socket
+import subprocess
+import tempfile
+import time
+from pathlib import Path
+
+import prepare
+import topology as topologies
+
+# Guest memory besides the expanders: the initramfs, the JVM's own memory and what is cached of the shares.
+GUEST_MIB = 1536
+# Defences against speculation cost an emulated processor much and protect nothing here; the rest saves boot time.
+KERNEL_WORDS = (
+    "console=ttyS0 quiet panic=-1 mitigations=off nokaslr nowatchdog audit=0 tsc=reliable no_timer_check "
+    "cryptomgr.notests random.trust_cpu=on rcupdate.rcu_expedited=1 8250.nr_uarts=1"
+)
+# A boot takes some six seconds of one processor; on a machine that is busy otherwise it gets a small share of one.
+BOOT_SECONDS = 600
+SEPARATOR = b"\x1e"
+# Memory of an expander is a file in memory: on a disk every change of it would be written back.
+SHARED_MEMORY = Path("/dev/shm")
+
+
+class GuestError(Exception):
+    """The guest did not start, ended, or said nothing; the text says what was expected and found."""
+
+
+PR_SET_PDEATHSIG = 1
+
+
+def die_with_parent():
+    """In the child: end when the starting process is gone, however it went."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+def private_folder():
+    """A folder in shared memory for the expanders and the agent's socket; what dead launchers left is removed."""
+    for folder in SHARED_MEMORY.glob("merapi-qemu-*"):
+        pid = folder.name.split("-")[2]
+        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+            shutil.rmtree(folder, ignore_errors=True)
+    return tempfile.mkdtemp(prefix=f"merapi-qemu-{os.getpid()}-", dir=SHARED_MEMORY)
+
+
+class Machine:
+    """A running guest with its expanders. Use as a context manager: QEMU and its sockets are gone at the end.
+
+    `shares` maps the tags jdk, apps and out to folders. `folder` gets console.log and qemu.log.
+    """
+
+    def __init__(self, name, folder, shares, expander_bytes, shell=False, extra=()):
+        if name not in topologies.TOPOLOGIES:
+            known = ", ".join(topologies.TOPOLOGIES)
+            raise GuestError(f"expected a topology of {known}, found '{name}'")
+        self.topology, self.folder, self.shares = topologies.TOPOLOGIES[name], Path(folder), shares
+        self.expander_bytes, self.shell, self.extra = expander_bytes, shell, list(extra)
+        self.process, self.channel, self.rest, self.number = None, None, b"", 0
+        self.ready_s, self.guest_ready_s = None, None
+
+    def files(self):
+        """The expanders' files, mem0 first."""
+        return topologies.backing_files(self.topology, self.private)
+
+    def command(self):
+        cpu = ["-machine", "q35,cxl=on", "-accel", "tcg,thread=single", "-cpu", "max,-hypervisor", "-smp", "1"]
+        # Without "-hypervisor" the kernel refuses regions: it cannot write caches back in a virtual machine.
+        slots = (self.topology.expanders + 1) * self.expander_bytes >> 20
+        words = KERNEL_WORDS + (" merapi.shell" if self.shell else "")
+        options = [*cpu, "-m", f"{GUEST_MIB}M,maxmem={GUEST_MIB + slots + 1024}M,slots=4", "-nodefaults"]
+        options += ["-no-user-config", "-display", "none", "-no-reboot", "-kernel", prepare.kernel()]
+        options += ["-initrd", prepare.INITRAMFS, "-append", words]
+        if self.shell:
+            options += ["-chardev", "stdio,id=console,mux=off,signal=off", "-serial", "chardev:console"]
+        else:
+            options += ["-chardev", f"file,id=console,path={self.folder / 'console.log'}", "-serial", "chardev:console"]
+        options += ["-device", "virtio-serial-pci", "-chardev"]
+        options += [f"socket,id=agent,path={self.private}/agent,server=on,wait=off", "-device"]
+        options += ["virtserialport,chardev=agent,name=merapi.agent"]
+        for tag, path in self.shares.items():
+            mode = "" if tag == "out" else ",readonly=on"
+            options += ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none,multidevs=remap{mode}"]
+        options += topologies.arguments(self.topology, self.private, self.expander_bytes)
+        return [str(x) for x in [*prepare.qemu_command(), *options, *self.extra]]
+
+    def __enter__(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.private = private_folder()
+        (self.folder / "console.log").unlink(missing_ok=True)
+        topologies.make_backing(self.topology, self.private, self.expander_bytes)
+        self.log = (self.folder / "qemu.log").open("w")
+        try:
+            self.begin = time.monotonic()
+            self.process = subprocess.Popen(
+                self.command(),
+                stdin=None if self.shell else subprocess.DEVNULL,
+                stdout=None if self.shell else self.log,
+                stderr=self.log,
+                start_new_session=not self.shell,
+                preexec_fn=die_with_parent,
+            )
+            self.connect(10)
+            self.wait_agent(BOOT_SECONDS)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self
+
+    def seconds(self):
+        """Since QEMU was launched."""
+        return time.monotonic() - self.begin
+
+    def why(self):
+        """The end of what QEMU and the guest's console said."""
+        text = (self.folder / "qemu.log").read_text(errors="replace").strip()
+        with contextlib.suppress(FileNotFoundError):
+            text += "\n" + (self.folder / "console.log").read_text(errors="replace").strip()
+        return "\n".join(text.splitlines()[-20:])
+
+    def connect(self, seconds):
+        self.channel = socket.socket(socket.AF_UNIX)
+        deadline = time.monotonic() + seconds
+        while True:
+            try:
+                self.channel.connect(f"{self.private}/agent")
+                return
+            except (FileNotFoundError, ConnectionRefusedError):
+                if self.process.poll() is not None:
+                    raise GuestError(f"QEMU ended with status {self.process.returncode}\n{self.why()}") from None
+                if time.monotonic() > deadline:
+                    raise GuestError(f"QEMU did not listen within {seconds} s; see {self.log.name}") from None
+                time.sleep(0.05)
+
+    def lines(self, deadline, doing):
+        """Lines from the agent until `deadline` (monotonic seconds)."""
+        while True:
+            while b"\n" in self.rest:
+                line, self.rest = self.rest.split(b"\n", 1)
+                yield line
+            wait = deadline - time.monotonic()
+            if wait <= 0:
+                raise GuestError(f"the guest did not finish in time: {doing}\n{self.why()}")
+            if self.process.poll() is not None:
+                raise GuestError(f"QEMU ended (status {self.process.returncode}) during: {doing}\n{self.why()}")
+            if select.select([self.channel], [], [], min(wait, 1.0))[0]:
+                block = self.channel.recv(65536)
+                if not block:
+                    raise GuestError(f"the guest ended during: {doing}\n{self.why()}")
+                self.rest += block
+
+    def wait_agent(self, seconds):
+        for line in self.lines(time.monotonic() + seconds, "boot"):
+            if line.startswith(SEPARATOR + b"ready "):
+                self.ready_s, self.guest_ready_s = self.seconds(), float(line.split()[1])
+                return
+
+    def run(self, command, seconds=60, on_line=None):
+        """Run a shell command in the guest. Returns (status, output); `on_line` gets each line as it comes."""
+        if "\n" in command:
+            raise ValueError("expected a command of one line")
+        self.number += 1
+        self.channel.sendall(f"{self.number} {command}\n".encode())
+        mark, output = SEPARATOR + str(self.number).encode() + b" ", []
+        for line in self.lines(time.monotonic() + seconds, command):
+            # A command whose output does not end in a newline has the mark behind it.
+            text, found, status = line.partition(mark)
+            if text or not found:
+                output.append(text.decode(errors="replace").rstrip("\r"))
+                if on_line:
+                    on_line(output[-1])
+            if found:
+                return int(status), "\n".join(output)
+        raise AssertionError("unreachable: lines() ends by an exception")
+
+    def check(self, command, seconds=60):
+        """Run a command that must succeed. Returns its output."""
+        status, output = self.run(command, seconds)
+        if status:
+            raise GuestError(f"in the guest '{command}' ended with status {status}\n{output}")
+        return output
+
+    def provision(self):
+        """Make the expanders devdax devices. Returns a dictionary for each, the first one's first."""
+        output = self.check(f"merapi-provision {self.topology.kind}")
+        found = []
+        for line in output.splitlines():
+            if line.startswith("/dev/dax"):
+                device, size, alignment, resource, memdev, serial = line.split()
+                found.append(
+                    {
+                        "device": device,
+                        "bytes": int(size),
+                        "alignment": int(alignment),
+                        "resource": int(resource, 0),
+                        "memdev": memdev,
+                        # The guest numbers devices as it meets them; the serial number tells which one this is.
+                        "expander": int(serial, 0) - 1,
+                    }
+                )
+        if not found:
+            raise GuestError(f"expected a devdax device in the guest, found none\n{output}")
+        return found
+
+    def __exit__(self, *_):
+        if self.process is not None and self.process.poll() is None:
+            self.process.terminate()
+            try:
+                self.process.wait(5)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        if self.channel is not None:
+            self.channel.close()
+        self.log.close()
+        shutil.rmtree(self.private, ignore_errors=True)

@@ -1,0 +1,103 @@
+# SPDX-License-Identifier: Apache-2.0
+"""One guest for all tests that leave it usable; tests that spoil theirs start their own.
+
+A missing prerequisite skips these tests with its reason; everything else that goes wrong is a failure.
+"""
+
+import os
+import shutil
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "qemu-cxl"), str(ROOT / "tools"), str(ROOT / "sim/run")]
+
+import emulate  # noqa: E402
+import prepare  # noqa: E402
+from machine import SHARED_MEMORY, Machine  # noqa: E402
+from topology import MIB  # noqa: E402
+
+# Two expanders of the largest test, the guest's own memory and some room.
+NEEDED_BYTES = 4096 * MIB
+DEVICE_PROGRAM = ROOT / "build/native/bin/merapi-device"
+
+
+@pytest.fixture(scope="session")
+def prepared():
+    """QEMU and the guest, made when they are not there."""
+    for path, target in (
+        (ROOT / "build/jdk/image/bin/java", "jdk"),
+        (ROOT / "build/apps/classes", "apps"),
+        (DEVICE_PROGRAM, "native"),
+    ):
+        if not path.exists():
+            pytest.skip(f"expected {path}, found nothing; run 'make {target}'")
+    if not os.access(SHARED_MEMORY, os.W_OK) or shutil.disk_usage(SHARED_MEMORY).free < NEEDED_BYTES:
+        pytest.skip(f"expected {NEEDED_BYTES >> 20} MiB of writable shared memory in {SHARED_MEMORY}, found less")
+    try:
+        return prepare.ready()
+    except SystemExit:
+        pytest.skip("QEMU or the guest's packages could not be had; run 'make qemu-setup' to see why")
+
+
+@pytest.fixture(scope="session")
+def start(prepared, tmp_path_factory):
+    """Function that makes a Machine (a context manager) of the named topology."""
+
+    def make(topology, expander_bytes=256 * MIB, **options):
+        folder = tmp_path_factory.mktemp(f"guest-{topology}")
+        out = folder / "out"
+        out.mkdir()
+        machine = Machine(topology, folder, emulate.shares(out), expander_bytes, **options)
+        machine.out = out
+        return machine
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def bare(start):
+    """The shared guest, its expander not provisioned yet when the first test gets it."""
+    with start("one", 1024 * MIB) as machine:
+        yield machine
+
+
+class Window:
+    """The provisioned expander of the shared guest and the seconds from QEMU's launch until it was there."""
+
+    def __init__(self, machine, found, seconds):
+        self.machine, self.found, self.seconds = machine, found, seconds
+        self.device = found["device"]
+        self.file = machine.files()[found["expander"]]
+
+    def peek(self, offset):
+        return int(self.machine.check(f"merapi-dax peek {self.device} {offset}"), 0)
+
+    def poke(self, offset, word):
+        self.machine.check(f"merapi-dax poke {self.device} {offset} {word}")
+
+    def host_peek(self, offset):
+        with open(self.file, "rb") as file:
+            file.seek(offset)
+            return int.from_bytes(file.read(8), "little")
+
+    def host_poke(self, offset, word):
+        with open(self.file, "r+b", buffering=0) as file:
+            file.seek(offset)
+            file.write(word.to_bytes(8, "little"))
+
+
+@pytest.fixture(scope="session")
+def window(bare):
+    begin = time.monotonic()
+    found = bare.provision()
+    assert len(found) == 1
+    return Window(bare, found[0], bare.ready_s + time.monotonic() - begin)
+
+
+@pytest.fixture
+def make_window():
+    return Window

@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In one guest, in order: the bare expander, provisioning, and memory that both sides see."""
+
+import json
+
+from topology import MIB
+
+SIZE = 1024 * MIB
+
+
+def test_bare_expander_is_listed(bare):
+    devices = json.loads(bare.check("cxl list -M"))
+    assert [d["ram_size"] for d in devices] == [SIZE]
+    assert bare.run("ls /dev/dax*")[0] != 0
+
+
+def test_provision_makes_devdax(window):
+    assert window.device == "/dev/dax0.0"
+    assert window.found["bytes"] == SIZE
+    assert window.found["alignment"] == 2 * MIB
+    listed = json.loads(window.machine.check("daxctl list -D"))
+    assert [(d["chardev"], d["mode"]) for d in listed] == [("dax0.0", "devdax")]
+
+
+def test_provision_again_changes_nothing(window):
+    before = window.machine.check("cat /proc/iomem")
+    text = window.machine.check("merapi-provision ram")
+    assert "is there already" in text
+    assert window.machine.provision() == [window.found]
+    assert window.machine.check("cat /proc/iomem") == before
+
+
+def test_guest_writes_are_seen_in_the_file(window):
+    # First and last word, and both sides of a border between large pages; the same offset on both sides.
+    for number, offset in enumerate((0, 2 * MIB - 8, 2 * MIB, 512 * MIB + 64, SIZE - 8)):
+        word = 0x4D65726170690000 + number
+        window.poke(offset, word)
+        assert window.host_peek(offset) == word
+
+
+def test_writes_to_the_file_are_seen_in_the_guest(window):
+    for number, offset in enumerate((8, 4 * MIB - 8, 700 * MIB, SIZE - 16)):
+        word = 0xC0FFEE0000 + number
+        window.host_poke(offset, word)
+        assert window.peek(offset) == word
+
+
+def test_expander_is_mapped_directly(window):
+    # Each access as a call into QEMU's device model would be a hundred times slower than memory.
+    speeds = window.machine.check(f"merapi-dax read {window.device} {32 * MIB}", 120).splitlines()
+    expander, ordinary = map(float, speeds[-1].split())
+    assert expander >= 0.5 * ordinary, f"expander {expander} MB/s, ordinary memory {ordinary} MB/s"

@@ -1,0 +1,48 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A device process that serves the memory of an expander: the file is the window, the host is inside the guest."""
+
+import os
+import subprocess
+
+from device import DEVICES, Device, prepare_child
+
+# How long hosts wait for an acknowledgement, in microseconds. Emulated time is not the machine's time: a guest that
+# gets a tenth of a processor must not give its device up for being slow.
+PATIENCE_US = 2_000_000
+
+
+def engine_arguments(name):
+    """Arguments of merapi-device that choose the device `name`, with the patience for a guest."""
+    arguments = list(DEVICES[name])
+    if "--patience-us" in arguments:
+        at = arguments.index("--patience-us")
+        del arguments[at : at + 2]
+    return [*arguments, "--patience-us", str(PATIENCE_US)]
+
+
+class WindowDevice(Device):
+    """merapi-device on the file `window`. Neither side hears the other's futex: both poll, at most 1 ms apart."""
+
+    def __init__(self, program, name, folder, window):
+        super().__init__(program, name, folder)
+        self.window = window
+
+    def __enter__(self):
+        self.folder.mkdir(parents=True, exist_ok=True)
+        self.socket = self.folder / f"{self.name}-{os.getpid()}.sock"  # never made; the base class removes it
+        command = [self.program, *engine_arguments(self.name), "--window", self.window]
+        self.log = (self.folder / "device.log").open("w")
+        try:
+            self.process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=self.log,
+                start_new_session=True,
+                preexec_fn=prepare_child,
+            )
+            self.wait_ready(10)
+        except BaseException:
+            self.__exit__()
+            raise
+        return self

@@ -12,7 +12,11 @@ export APP ?=
 
 PYTEST := build/venv/bin/python -m pytest
 RUFF := build/venv/bin/ruff
-NATIVE_FLAGS := -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
+# Compiled files are kept too; paths are taken relative to the clone, so that another clone finds them.
+export CCACHE_DIR := $(or $(MERAPI_CACHE),$(HOME)/.cache/merapi)/ccache
+export CCACHE_BASEDIR := $(CURDIR)
+export CCACHE_NOHASHDIR := 1
+NATIVE_FLAGS := -G Ninja -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
   -DCMAKE_LIBRARY_OUTPUT_DIRECTORY=$(CURDIR)/build/native/lib \
   -DCMAKE_RUNTIME_OUTPUT_DIRECTORY=$(CURDIR)/build/native/bin
 LIBMERAPI := build/native/lib/libmerapi.so

@@ -44,7 +44,7 @@ TESTS = [
 # A minute or two: concurrent marking itself, humongous objects, class unloading, references.
 FAST = [
     "gc/g1/TestConcurrentSystemGC.java",
-    "gc/g1/TestEagerReclaimHumongousRegionsClearMarkBits.java",
+    "gc/g1/TestEagerReclaimHumongousRegionsWithRefs.java",
     "gc/g1/TestGreyReclaimedHumongousObjects.java",
     "gc/g1/TestHumongousCodeCacheRoots.java",
     "gc/class_unloading/TestG1ClassUnloadingHWM.java",

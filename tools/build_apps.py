@@ -7,11 +7,10 @@ import shutil
 import subprocess
 
 from common import BUILD, ROOT, exclusive, fail, inputs, say, sha256
+from jdk_image import base_folder
 
 APPS = ROOT / "sim/apps"
 OUT = BUILD / "apps"
-# Of the packaged JDK 17, which setup installs; the class files run on the patched and on the unpatched JDK alike.
-JAVAC = "/usr/lib/jvm/java-17-openjdk-amd64/bin/javac"
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
 
 
@@ -42,7 +41,9 @@ def classes():
         return
     say("compiling sim/apps")
     shutil.rmtree(folder, ignore_errors=True)
-    command = [JAVAC, "--release", "17", "-Xlint:all", "-Werror", "-d", folder, "-cp", f"{OUT}/lib/*"]
+    # The class files run on the patched and on the unpatched JDK alike.
+    javac = base_folder() / "bin/javac"
+    command = [javac, "--release", "17", "-Xlint:all", "-Werror", "-d", folder, "-cp", f"{OUT}/lib/*"]
     if subprocess.run([*command, *sources]).returncode:
         fail("the programs of sim/apps do not compile; see above")
     stamp.write_text(state)

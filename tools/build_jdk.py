@@ -27,11 +27,15 @@ from common import BUILD, CACHE, ROOT, Progress, exclusive, fail, inputs, say, s
 from jdk_source import Tree, overlay_files, patch_files
 
 IMAGES = {"merapi": BUILD / "jdk/image", "stock": BUILD / "jdk/stock-image"}
+CACHED = 12  # finished libjvms in the cache
 KEPT = ("libjvm.so", "metadata.bin", "default.jfc", "profile.jfc")
 
 
-def configure_flags(variant):
-    """Flags of the JDK's configure, the same for both variants but for the name in -Xinternalversion."""
+def configure_flags(variant, boot_jdk=Path("/") / jdk_image.IN_DEB):
+    """Flags of the JDK's configure, the same for both variants but for the name in -Xinternalversion.
+
+    Without `boot_jdk` they are those of a key, the same in every clone.
+    """
     jdk = inputs()["jdk"]
     return [
         "--enable-headless-only",
@@ -43,7 +47,7 @@ def configure_flags(variant):
         # Without precompiled headers a change of one header recompiles its users only, and the variants share
         # the compiler cache for every file that no patch reaches.
         "--disable-precompiled-headers",
-        "--with-boot-jdk=/usr/lib/jvm/java-17-openjdk-amd64",
+        f"--with-boot-jdk={boot_jdk}",
         f"--with-build-user={variant}",
         # The serviceability agent refuses a libjvm whose version differs from the class library's.
         "--with-version-pre=",
@@ -84,11 +88,13 @@ def run_configure(tree):
     state = json.dumps(configure_flags(tree.variant))
     if (out / "spec.gmk").exists() and stamp.exists() and stamp.read_text() == state:
         return
+    # Not a JDK of the machine: Debian 13 has no JDK 17.
+    flags = configure_flags(tree.variant, jdk_image.base_folder())
     say(f"configuring the JDK ({tree.variant})")
     out.mkdir(parents=True, exist_ok=True)
     log = tree.dir / "configure.log"
     with open(log, "w") as file:
-        command = ["bash", "../src/configure", *configure_flags(tree.variant)]
+        command = ["bash", "../src/configure", *flags]
         done = subprocess.run(command, cwd=out, env=environment(tree), stdout=file, stderr=subprocess.STDOUT)
     if done.returncode:
         tail = "\n".join(log.read_text().splitlines()[-25:])
@@ -138,6 +144,7 @@ def libjvm(variant, jobs, force):
     """Folder with libjvm.so, metadata.bin and JFR's configurations of this variant: from the cache or built."""
     kept = CACHE / "jdk" / key(variant)
     if all((kept / name).exists() for name in KEPT):
+        os.utime(kept)
         return kept
     with exclusive(f"jdk-{variant}"):
         tree = Tree(variant)
@@ -161,7 +168,15 @@ def libjvm(variant, jobs, force):
         if kept.exists():
             shutil.rmtree(kept)
         part.rename(kept)
+        prune(kept.parent)
     return kept
+
+
+def prune(folder):
+    """Keep the libjvms that were used last; each is 25 MB."""
+    by_use = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
+    for path in by_use[:-CACHED]:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def image(variant, libmerapi, jobs, force):

@@ -21,8 +21,8 @@ CONFIGURE = [
     "-G",
     "Ninja",
     "-DMERAPI_FUZZERS=ON",
-    "-DCMAKE_C_COMPILER=clang-14",
-    "-DCMAKE_CXX_COMPILER=clang++-14",
+    "-DCMAKE_C_COMPILER=clang",
+    "-DCMAKE_CXX_COMPILER=clang++",
     f"-DCMAKE_RUNTIME_OUTPUT_DIRECTORY={OUT / 'bin'}",
 ]
 

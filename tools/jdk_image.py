@@ -16,7 +16,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 
-from common import BUILD, ROOT, fail, inputs, say, sha256, write_if_changed
+from common import BUILD, ROOT, exclusive, fail, inputs, say, sha256, write_if_changed
 from jdk_source import debian_files
 
 # Increment when the recipe below changes, so that existing folders are made again.
@@ -27,7 +27,15 @@ IN_DEB = Path("usr/lib/jvm/java-17-openjdk-amd64")
 
 
 def base_folder():
-    """Debian's JDK unpacked into build/jdk/debian, its links into /etc replaced by the files themselves."""
+    """Debian's JDK unpacked into build/jdk/debian, its links into /etc replaced by the files themselves.
+
+    It is also the boot JDK and the compiler of the Java programs, so that every machine has the same ones.
+    """
+    with exclusive("jdk-debian"):
+        return unpack_base()
+
+
+def unpack_base():
     base, stamp = BUILD / "jdk/debian", BUILD / "jdk/debian.json"
     state = {"recipe": RECIPE, "files": inputs()["jdk"]["binary_files"]}
     if base.exists() and stamp.exists() and json.loads(stamp.read_text()) == state:
@@ -36,6 +44,7 @@ def base_folder():
     part = BUILD / "jdk/debian.part"
     for folder in (part, base):
         shutil.rmtree(folder, ignore_errors=True)
+    part.mkdir(parents=True)
     for deb in debian_files("binary_files", "fetch"):
         subprocess.run(["dpkg", "-x", deb, part], check=True)
     home = part / IN_DEB

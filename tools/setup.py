@@ -39,7 +39,7 @@ def installed(packages):
 def debian_packages():
     """Install what is missing and record the versions in build/setup/packages.json."""
     if not shutil.which("dpkg-query"):
-        fail("expected a Debian system (12, bookworm), found no dpkg-query; use a Debian 12 machine or container")
+        fail("expected a Debian system (12 or 13), found no dpkg-query; use a Debian machine or container")
     wanted = wanted_packages()
     missing = [p for p in wanted if p not in installed(wanted)]
     if missing:
@@ -64,7 +64,7 @@ def python_environment():
     state = sha256(REQUIREMENTS)
     if stamp.exists() and stamp.read_text() == state and (venv / "bin/pytest").exists():
         return
-    say("preparing build/venv (pytest, ruff)")
+    say("preparing build/venv (pytest, ruff, clang-format)")
     shutil.rmtree(venv, ignore_errors=True)
     subprocess.run([sys.executable, "-m", "venv", venv], check=True)
     pip = [venv / "bin/pip", "install", "--quiet", "--disable-pip-version-check", "--require-hashes"]

@@ -171,10 +171,15 @@ def assemble(image, libjvm, metadata, jfc, libmerapi):
         install(libmerapi, part / "lib/libmerapi.so")
     for archive in (part / "lib/server").glob("classes*.jsa"):
         archive.unlink()
-    shutil.rmtree(image, ignore_errors=True)
     stamp.unlink(missing_ok=True)
+    # JVMs that run from the old folder keep its files open; the folder's name is free only for a moment.
+    old = image.parent / f"{image.name}.old"
+    shutil.rmtree(old, ignore_errors=True)
+    if image.exists():
+        image.rename(old)
     # An archive records the path of lib/modules, so it is dumped in the final place.
     part.rename(image)
+    shutil.rmtree(old, ignore_errors=True)
     java(image, "-XX:+UseG1GC", "-Xshare:dump")
     java(image, "-XX:+UseG1GC", "-Xshare:dump", "-XX:-UseCompressedOops")
     version = java(image, "-Xshare:on", "-version")

@@ -1,0 +1,49 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Set-up: nothing to do when everything is there, a clear message when it cannot be done."""
+
+import common
+import pytest
+import setup
+
+
+def test_packages_are_named_once_and_with_a_reason():
+    lines = [x for x in setup.PACKAGES.read_text().splitlines() if x.strip() and not x.startswith("#")]
+    assert all("#" in line for line in lines), "each line: package  # why"
+    names = setup.wanted_packages()
+    assert len(names) == len(set(names)) == len(lines)
+
+
+def test_everything_is_installed_here():
+    names = setup.wanted_packages()
+    assert sorted(setup.installed(names)) == sorted(names)
+
+
+def test_missing_packages_are_listed_for_those_who_may_not_install(monkeypatch, capsys):
+    monkeypatch.setattr(setup, "wanted_packages", lambda: ["make", "no-such-package-a", "no-such-package-b"])
+    monkeypatch.setattr(setup.os, "geteuid", lambda: 1000)
+    with pytest.raises(SystemExit):
+        setup.debian_packages()
+    error = capsys.readouterr().err
+    assert "2 Debian package(s) are missing" in error
+    assert "apt-get install -y --no-install-recommends no-such-package-a no-such-package-b" in error
+
+
+def test_python_tools_are_pinned_with_checksums():
+    lines = [x for x in setup.REQUIREMENTS.read_text().splitlines() if x.strip() and not x.startswith("#")]
+    assert lines and all("==" in line and "--hash=sha256:" in line for line in lines)
+
+
+def test_inputs_have_versions_and_checksums():
+    inputs = common.inputs()
+    sums = {**inputs["jdk"]["source_files"], **inputs["jdk"]["binary_files"], **inputs["maven"]}
+    assert sums and all(len(value) == 64 for value in sums.values())
+    assert all(inputs["jdk"]["release"] in name for name in inputs["jdk"]["source_files"])
+
+
+def test_progress_is_a_line_per_ten_percent_without_a_terminal(capsys):
+    progress = common.Progress("step", 100)
+    for done in range(1, 101):
+        progress.at(done)
+    progress.end()
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 11 and lines[-1].startswith("step: 100 % (100 of 100")

@@ -57,7 +57,7 @@ class Coherence : public Stepped {
 };
 
 TEST_F(Coherence, RingsCarryEverything) {
-  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;
+  ASSERT_EQ(merapi_attach(window_, 10000000, &error_), 0) << error_.message;
   SubmitSome(100);
   EXPECT_EQ(device_->submissions.size(), 100u);
   EXPECT_TRUE(device_->errors.empty()) << device_->errors[0];
@@ -80,7 +80,7 @@ TEST_F(Coherence, RingsCarryEverything) {
 }
 
 TEST_F(Coherence, RequestsIdleAndFaultsAreSeen) {
-  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;
+  ASSERT_EQ(merapi_attach(window_, 10000000, &error_), 0) << error_.message;
   for (int i = 0; i < 5; i++) {
     ASSERT_EQ(merapi_pause(window_, 1000000), 0);
     ASSERT_EQ(merapi_resume(window_), 0);
@@ -94,14 +94,14 @@ TEST_F(Coherence, RequestsIdleAndFaultsAreSeen) {
   merapi_fault_record record;
   EXPECT_EQ(merapi_fault_get(window_, &record), static_cast<uint32_t>(MERAPI_FAULT_MEMORY));
   EXPECT_EQ(record.address, 64u);
-  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;  // and once more from the start
+  ASSERT_EQ(merapi_attach(window_, 10000000, &error_), 0) << error_.message;  // and once more from the start
   SubmitSome(3);
   EXPECT_EQ(device_->submissions.size(), 3u);
   EXPECT_TRUE(cache_->errors.empty()) << cache_->errors[0];
 }
 
 TEST_F(Coherence, ShapesAndLimitsReachTheDevice) {
-  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;
+  ASSERT_EQ(merapi_attach(window_, 10000000, &error_), 0) << error_.message;
   std::vector<merapi_ref_block> blocks(9);
   for (uint32_t i = 0; i < 9; i++) blocks[i] = {16 + 16 * i, 1};
   merapi_shape shape{};
@@ -130,7 +130,7 @@ TEST_F(Coherence, ShapesAndLimitsReachTheDevice) {
 
 // One line of the live table holds eight regions: clearing one must not bring back what the host once read of others.
 TEST_F(Coherence, ClearingALiveWordKeepsItsNeighbours) {
-  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;
+  ASSERT_EQ(merapi_attach(window_, 10000000, &error_), 0) << error_.message;
   const auto* live = reinterpret_cast<const uint64_t*>(Memory(MERAPI_AREA_LIVE));
   EXPECT_EQ(merapi_live_get(window_, 1), 0u);  // the line is cached now
   for (uint32_t region = 0; region < 8; region++) device_->Live(region, 100 + region);
@@ -142,7 +142,7 @@ TEST_F(Coherence, ClearingALiveWordKeepsItsNeighbours) {
 
 // The three tests above are only worth something if they fail when a step is left out.
 TEST_F(Coherence, MissingWriteBackIsNoticed) {
-  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;
+  ASSERT_EQ(merapi_attach(window_, 10000000, &error_), 0) << error_.message;
   cache_->publish_writes_back = false;
   SubmitSome(100);
   // The tail word is published and takes its line along, so the entries arrive; shapes' extension lines do not.
@@ -163,7 +163,7 @@ TEST_F(Coherence, MissingInvalidationIsNoticed) {
   cache_->get_drops = false;
   EXPECT_EQ(merapi_attach(window_, 20000, &error_), -ETIMEDOUT);
   cache_->get_drops = true;
-  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;
+  ASSERT_EQ(merapi_attach(window_, 10000000, &error_), 0) << error_.message;
   cache_->invalidate_drops = false;
   EXPECT_EQ(merapi_live_get(window_, 1), 0u);
   device_->Live(3, 103);
@@ -189,7 +189,7 @@ TEST(Flush, OwnOperationsWork) {
   ASSERT_EQ(merapi_serve(path.c_str(), &lease, &error), 0) << error.message;
   {
     DeviceThread device(lease, [](ScriptedDevice& d) { d.identity.coherence = MERAPI_COHERENCE_NON_COHERENT; });
-    ASSERT_EQ(merapi_attach(window, 2000000, &error), 0) << error.message;
+    ASSERT_EQ(merapi_attach(window, 10000000, &error), 0) << error.message;
     for (int i = 0; i < 100; i++) {
       merapi_submission entry{};
       while (merapi_submit(window, &entry, 1) == 0) merapi_doorbell(window);

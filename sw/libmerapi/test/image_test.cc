@@ -103,7 +103,7 @@ TEST_F(Image, ComesBackAsItWas) {
   ASSERT_EQ(merapi_serve((folder_ / "other").c_str(), &lease, &error_), 0) << error_.message;
   {
     DeviceThread device(lease);
-    EXPECT_EQ(merapi_attach(other, 2000000, &error_), 0) << error_.message;
+    EXPECT_EQ(merapi_attach(other, 10000000, &error_), 0) << error_.message;
     merapi_close(other);
   }
 }

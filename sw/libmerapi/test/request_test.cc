@@ -78,6 +78,7 @@ TEST_F(Request, PauseResumeAbort) {
 }
 
 TEST_F(Request, UnansweredRequestsTimeOut) {
+  device_->identity.patience_us = 200000;
   ASSERT_EQ(Attach(), 0) << error_.message;
   device_->acknowledge = false;
   const auto start = Clock::now();
@@ -175,8 +176,10 @@ TEST(Wake, NoneIsLost) {
     merapi_lease_end(lease);
   });
   ASSERT_EQ(merapi_attach(window, 5000000, &error), 0) << error.message;
+  // A busy machine delays a few rounds by as much as the host's slice; nothing but a lost wake-up by ten seconds.
+  constexpr int kSlow = 20;
   int slow = 0;
-  for (uint32_t i = 0; i < kRounds; i++) {
+  for (uint32_t i = 0; i < kRounds && slow < kSlow; i++) {
     const auto start = Clock::now();
     merapi_submission submission{};
     submission.arg = i;
@@ -188,8 +191,9 @@ TEST(Wake, NoneIsLost) {
     ASSERT_EQ(got, 1);
     ASSERT_EQ(entry.arg, i);
     if (Seconds(start) > 0.095) slow++;
+    ASSERT_LT(Seconds(start), 9.5);
   }
-  EXPECT_LT(slow, 3);  // a busy machine may delay a few
+  EXPECT_LT(slow, kSlow);
   stop = true;
   merapi_close(window);  // revokes, which rings
   device_thread.join();

@@ -190,6 +190,7 @@ TEST_F(Ring, CyclesAreNeverUsedTwice) {
 // A device of the window's former life may still have writes in flight until it has answered a handshake: opening waits
 // for that, and refuses when it does not come.
 TEST_F(Ring, WindowIsNotReopenedWhileItsDeviceIsStuck) {
+  device_->identity.patience_us = 500000;
   ASSERT_EQ(Attach(), 0) << error_.message;
   const uint64_t generation = merapi_generation(window_);
   merapi_close(window_);

@@ -19,7 +19,7 @@ merapi_lease* Accept(merapi_listener* listener, int* status = nullptr) {
   merapi_lease* lease = nullptr;
   merapi_error error{};
   int code = -EAGAIN;
-  for (int tries = 0; tries < 200 && code == -EAGAIN; tries++) {
+  for (int tries = 0; tries < 1000 && code == -EAGAIN; tries++) {
     struct pollfd poller = {merapi_listener_fd(listener), POLLIN, 0};
     poll(&poller, 1, 10);
     code = merapi_accept(listener, &lease, &error);
@@ -45,7 +45,7 @@ class Socket : public ::testing::Test {
       merapi_lease* lease = Accept(listener_);
       if (lease != nullptr) *device = std::make_unique<DeviceThread>(lease);
     });
-    const int status = merapi_attach(window_, 2000000, &error_);
+    const int status = merapi_attach(window_, 10000000, &error_);
     acceptor.join();
     return status;
   }
@@ -122,7 +122,7 @@ TEST_F(Socket, SecondDeviceIsRefusedWhileTheFirstHoldsTheWindow) {
   shutdown(connection, SHUT_RDWR);
   int status = 0;
   std::thread acceptor([&] { EXPECT_EQ(Accept(listener_, &status), nullptr); });
-  EXPECT_EQ(merapi_attach(window_, 2000000, &error_), -ENODEV);
+  EXPECT_EQ(merapi_attach(window_, 10000000, &error_), -ENODEV);
   acceptor.join();
   EXPECT_EQ(status, -EBUSY);
   EXPECT_NE(std::strstr(error_.message, "another device"), nullptr) << error_.message;

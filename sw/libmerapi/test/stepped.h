@@ -19,7 +19,7 @@ class Stepped : public ::testing::Test {
   void Make(const merapi_geometry& geometry);
   void Unmake();
   // Attach while another thread steps the device.
-  int Attach(uint64_t timeout_us = 2000000);
+  int Attach(uint64_t timeout_us = 10000000);
   // Step the device in another thread while `action` runs in this one.
   void WhileStepping(const std::function<void()>& action);
   // Submit one entry of this opcode; true when it fitted.

@@ -252,7 +252,7 @@ TEST_F(File, DeviceProcessThatStopsAndDies) {
   char byte;
   ASSERT_EQ(read(ready[0], &byte, 1), 1);
   EXPECT_FALSE(merapi_device_gone(window));
-  ASSERT_EQ(merapi_attach(window, 2000000, &error_), 0) << error_.message;
+  ASSERT_EQ(merapi_attach(window, 10000000, &error_), 0) << error_.message;
   EXPECT_EQ(merapi_pause(window, 0), 0);
   EXPECT_EQ(merapi_resume(window), 0);
   merapi_lease* second = nullptr;
@@ -267,7 +267,7 @@ TEST_F(File, DeviceProcessThatStopsAndDies) {
   EXPECT_EQ(merapi_serve(path_.c_str(), &second, &error_), -EBUSY);  // and keeps its window
   EXPECT_EQ(merapi_attach(window, 20000, &error_), -ETIMEDOUT);
   ASSERT_EQ(kill(child, SIGCONT), 0);
-  EXPECT_EQ(merapi_attach(window, 2000000, &error_), 0) << error_.message;
+  EXPECT_EQ(merapi_attach(window, 10000000, &error_), 0) << error_.message;
   EXPECT_EQ(merapi_pause(window, 0), 0);
   EXPECT_EQ(merapi_resume(window), 0);
 

@@ -33,6 +33,7 @@ struct Options {
   bool hold = false;       // say "tracing", then neither read completions nor end
   bool reattach = false;   // when the device is lost, attach again (for 10 s) and do the cycle anew
   uint64_t linger_ms = 0;  // between cycles
+  std::string save;        // save the window with its answers here instead of tracing
 };
 
 struct Failed {
@@ -58,9 +59,32 @@ class Probe {
     status = merapi_configure(window_, local_.config(), &error);
     if (status < 0) throw Failed{3, std::string("configure: ") + error.message};
     for (int a : {MERAPI_AREA_SHAPES, MERAPI_AREA_SHAPE_EXTENSION, MERAPI_AREA_LIMITS, MERAPI_AREA_HEAP}) copy_in(a);
-    attach(10'000'000);
+    if (o.save.empty()) attach(10'000'000);
   }
   ~Probe() { merapi_close(window_); }
+
+  // An image as a host makes one: window, greys, and what the host would answer.
+  json save() {
+    maker_.mark_some(0, 5);
+    copy_in(MERAPI_AREA_BITMAP0);
+    Closure closure = naive_closure(closure_input(0));
+    std::vector<uint64_t> keys, first = {0}, references;
+    std::vector<uint8_t> is_klass;
+    auto add = [&](uint64_t key, bool klass) {
+      keys.push_back(key);
+      is_klass.push_back(klass);
+      for (uint64_t a : maker_.answer(key)) references.push_back(a);
+      first.push_back(references.size());
+    };
+    for (uint64_t offset : closure.deferred) add(local_.shape.heap_base + offset, false);
+    for (uint64_t klass : closure.klasses) add(klass, true);
+    merapi_answers answers{keys.size(), keys.data(), is_klass.data(), first.data(), references.data()};
+    merapi_error error{};
+    if (merapi_image_save(window_, o_.save.c_str(), 0, &answers, "{\"g1_mark_ms\": 1.5}", &error) < 0) {
+      throw Failed{3, std::string("save: ") + error.message};
+    }
+    return {{"ok", true}, {"marked", closure.newly_count}, {"deferred", closure.deferred.size()}};
+  }
 
   json run() {
     for (int i = 0; i < o_.cycles; i++) {
@@ -217,11 +241,16 @@ class Probe {
     merapi_resume(window_);
   }
 
-  void check(uint32_t bitmap) {
+  ClosureInput closure_input(uint32_t bitmap) {
     ClosureInput in = ClosureInput::of_window(local_.base, bitmap);
     for (uint32_t i = 0; i < local_.shape.regions; i++) in.commanded.insert(i);
     in.answer_object = [this](uint64_t a) { return maker_.answer(a); };
     in.answer_klass = in.answer_object;
+    return in;
+  }
+
+  void check(uint32_t bitmap) {
+    ClosureInput in = closure_input(bitmap);
     Closure want = naive_closure(in);
     std::string difference = compare_marks(in, want, area(MERAPI_AREA_BITMAP0 + int(bitmap)));
     if (!difference.empty()) throw Failed{1, difference};
@@ -262,9 +291,11 @@ int main(int argc, char** argv) {
   app.add_option("--linger-ms", o.linger_ms, "wait between cycles")->capture_default_str();
   app.add_flag("--hold", o.hold, "start a cycle, say \"tracing\" and do nothing more");
   app.add_flag("--reattach", o.reattach, "attach again when the device is lost");
+  app.add_option("--save", o.save, "save the window as an image instead of tracing");
   CLI11_PARSE(app, argc, argv);
   try {
-    std::cout << Probe(o).run().dump() << std::endl;
+    Probe probe(o);
+    std::cout << (o.save.empty() ? probe.run() : probe.save()).dump() << std::endl;
     return 0;
   } catch (const Failed& f) {
     std::cout << nlohmann::json{{"ok", false}, {"what", f.what}}.dump() << std::endl;

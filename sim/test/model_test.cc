@@ -6,6 +6,8 @@
 
 #include <cstdlib>
 
+#include "sim/test/closure.h"
+#include "sim/test/heap_maker.h"
 #include "sim/test/random_trace.h"
 
 namespace merapi::sim::test {
@@ -29,6 +31,31 @@ void run_seeds(const TraceKnobs& knobs) {
 }
 
 }  // namespace
+
+// The judge itself: one mark too many and one too few are found.
+TEST(NaiveClosure, FindsOneWrongMark) {
+  Random random(7);
+  Window window({});
+  HeapMaker maker(&window, &random, Topology::kRandom);
+  maker.make();
+  maker.mark_some(0, 10);
+  ClosureInput in = ClosureInput::of_window(window.base, 0);
+  for (uint32_t r = 0; r < window.shape.regions; r++) in.commanded.insert(r);
+  in.answer_object = [&](uint64_t key) { return maker.answer(key); };
+  in.answer_klass = in.answer_object;
+  std::vector<uint8_t> before(in.bitmap, in.bitmap + in.area_bytes[MERAPI_AREA_BITMAP0]);
+  in.bitmap = before.data();
+  Closure want = naive_closure(in);
+  std::vector<uint8_t> right(before.size());
+  for (uint64_t bit = 0; bit < want.marked.size(); bit++) right[bit / 8] |= uint8_t(want.marked[bit] << (bit % 8));
+  EXPECT_GT(want.newly_count, 0u);
+  EXPECT_EQ(compare_marks(in, want, right.data()), "");
+  for (uint64_t bit : {UINT64_C(0), want.marked.size() / 2, want.marked.size() - 1}) {
+    right[bit / 8] ^= uint8_t(1u << (bit % 8));
+    EXPECT_NE(compare_marks(in, want, right.data()), "");
+    right[bit / 8] ^= uint8_t(1u << (bit % 8));
+  }
+}
 
 TEST(RandomTrace, Plain) { run_seeds({.pauses = false, .reclaims = false, .aborts = false}); }
 TEST(RandomTrace, Pauses) { run_seeds({.reclaims = false, .aborts = false}); }

@@ -28,7 +28,7 @@ import report  # noqa: E402
 import run as host_run  # noqa: E402
 from common import BUILD, exclusive  # noqa: E402
 from device import DEVICES, DeviceError  # noqa: E402
-from machine import GuestError, Machine  # noqa: E402
+from machine import CLOCKS, GuestError, Machine  # noqa: E402
 from topology import MIB, TOPOLOGIES  # noqa: E402
 from window_device import WindowDevice  # noqa: E402
 
@@ -57,7 +57,7 @@ def some_packages(out, count):
 def java_command(window, log, program):
     """java's command line in the guest, as a list; the heap goes into `window` (dax:/dev/daxN.0)."""
     flags = ["-XX:+UseG1GC", f"-XX:MerapiWindow={window}", "-XX:+MerapiVerify", jvm_log.log_flag(log)]
-    return ["/merapi/jdk/bin/java", *flags, *EMULATED, *program]
+    return ["/merapi/jdk/image/bin/java", *flags, *EMULATED, *program]
 
 
 def default_program(rounds):
@@ -86,7 +86,8 @@ def run_java(machine, command, log, seconds):
 
 
 def shares(out):
-    return {"jdk": (BUILD / "jdk/image").resolve(), "apps": BUILD / "apps", "out": out}
+    # The folder around the JDK: a JDK that is built anew meanwhile is another folder of the same name.
+    return {"jdk": BUILD / "jdk", "apps": BUILD / "apps", "out": out}
 
 
 def check_inputs(args):
@@ -104,7 +105,7 @@ def run(args, out):
     taken = prepare.ready()
     some_packages(out, args.packages)
     print(f"starting a guest with the topology '{args.topology}' under TCG", flush=True)
-    with Machine(args.topology, OUT, shares(out), EXPANDER_BYTES) as machine:
+    with Machine(args.topology, OUT, shares(out), EXPANDER_BYTES, clock=args.clock) as machine:
         windows = machine.provision()
         ready_s = machine.seconds()
         first = windows[0]
@@ -120,6 +121,7 @@ def run(args, out):
     result["emulation"] = {
         "topology": args.topology,
         "accelerator": "tcg",
+        "clock": machine.clock,
         "qemu": taken["host"]["qemu-system-x86"],
         "kernel": next(iter(taken["kernel"])),
         "window": first,
@@ -146,7 +148,7 @@ def run(args, out):
 def shell(args, out):
     prepare.ready()
     some_packages(out, args.packages)
-    with Machine(args.topology, OUT, shares(out), EXPANDER_BYTES, shell=True) as machine:
+    with Machine(args.topology, OUT, shares(out), EXPANDER_BYTES, shell=True, clock=args.clock) as machine:
         windows = machine.provision()
         with WindowDevice(args.device_program, args.device, OUT, machine.files()[windows[0]["expander"]]):
             command = java_command(f"dax:{windows[0]['device']}", "/merapi/out/jvm.log", default_program(args.rounds))
@@ -162,6 +164,9 @@ def main():
     parser.add_argument("--topology", default="one", help="expanders: " + ", ".join(TOPOLOGIES))
     parser.add_argument("--device", default="model", help="what traces: " + ", ".join(sorted(DEVICES)))
     parser.add_argument("--shell", action="store_true", help="a shell in the guest, everything set up")
+    parser.add_argument(
+        "--clock", choices=CLOCKS, help="what the guest's time follows (default: by the machine's load)"
+    )
     parser.add_argument("--packages", type=int, default=PACKAGES, help="entries of the package index to load")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the program")
     parser.add_argument("--seconds", type=int, default=900, help="longest time the program may take")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import prepare
 import topology as topologies
+from pci_front import PciFront
 
 # Guest memory besides the expanders: the initramfs, the JVM's own memory and what is cached of the shares.
 GUEST_MIB = 1536
@@ -23,6 +24,9 @@ KERNEL_WORDS = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr nowatchdog audit=0 tsc=reliable no_timer_check "
     "cryptomgr.notests random.trust_cpu=on rcupdate.rcu_expedited=1 8250.nr_uarts=1"
 )
+# With the clock "instructions" one of them takes 2^2 ns of the guest's time.
+NANOSECONDS_SHIFT = 2
+CLOCKS = ("real", "instructions")
 # A boot takes some six seconds of one processor; on a machine that is busy otherwise it gets a small share of one.
 BOOT_SECONDS = 600
 SEPARATOR = b"\x1e"
@@ -51,18 +55,27 @@ def private_folder():
     return tempfile.mkdtemp(prefix=f"merapi-qemu-{os.getpid()}-", dir=SHARED_MEMORY)
 
 
+def default_clock():
+    """ "real", or "instructions" on a busy machine: a guest that gets little of a processor would see its timers run
+    ahead of it, spend what it gets on them, and give things up that only take their time."""
+    return "instructions" if os.getloadavg()[0] > (os.cpu_count() or 1) else "real"
+
+
 class Machine:
     """A running guest with its expanders. Use as a context manager: QEMU and its sockets are gone at the end.
 
     `shares` maps the tags jdk, apps and out to folders. `folder` gets console.log and qemu.log.
+    `clock`: what the guest's time follows, of CLOCKS. `tracer`: (program, name) of the device that traces the first
+    expander from behind a PCI function in the same slot; without it the caller starts what traces.
     """
 
-    def __init__(self, name, folder, shares, expander_bytes, shell=False, extra=()):
+    def __init__(self, name, folder, shares, expander_bytes, shell=False, clock=None, tracer=None):
         if name not in topologies.TOPOLOGIES:
             known = ", ".join(topologies.TOPOLOGIES)
             raise GuestError(f"expected a topology of {known}, found '{name}'")
         self.topology, self.folder, self.shares = topologies.TOPOLOGIES[name], Path(folder), shares
-        self.expander_bytes, self.shell, self.extra = expander_bytes, shell, list(extra)
+        self.expander_bytes, self.shell, self.tracer, self.front = expander_bytes, shell, tracer, None
+        self.clock = clock or default_clock()
         self.process, self.channel, self.rest, self.number = None, None, b"", 0
         self.ready_s, self.guest_ready_s = None, None
 
@@ -75,6 +88,8 @@ class Machine:
         # Without "-hypervisor" the kernel refuses regions: it cannot write caches back in a virtual machine.
         slots = (self.topology.expanders + 1) * self.expander_bytes >> 20
         words = KERNEL_WORDS + (" merapi.shell" if self.shell else "")
+        if self.clock == "instructions":
+            cpu += ["-icount", f"shift={NANOSECONDS_SHIFT},sleep=on"]
         options = [*cpu, "-m", f"{GUEST_MIB}M,maxmem={GUEST_MIB + slots + 1024}M,slots=4", "-nodefaults"]
         options += ["-no-user-config", "-display", "none", "-no-reboot", "-kernel", prepare.kernel()]
         options += ["-initrd", prepare.INITRAMFS, "-append", words]
@@ -89,7 +104,9 @@ class Machine:
             mode = "" if tag == "out" else ",readonly=on"
             options += ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none,multidevs=remap{mode}"]
         options += topologies.arguments(self.topology, self.private, self.expander_bytes)
-        return [str(x) for x in [*prepare.qemu_command(), *options, *self.extra]]
+        if self.front is not None:
+            options += self.front.qemu_options()
+        return [str(x) for x in [*prepare.qemu_command(), *options]]
 
     def __enter__(self):
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -98,6 +115,8 @@ class Machine:
         topologies.make_backing(self.topology, self.private, self.expander_bytes)
         self.log = (self.folder / "qemu.log").open("w")
         try:
+            if self.tracer is not None:
+                self.front = PciFront(*self.tracer, self.folder, self.files()[0], f"{self.private}/tracer").__enter__()
             self.begin = time.monotonic()
             self.process = subprocess.Popen(
                 self.command(),
@@ -219,5 +238,7 @@ class Machine:
                 self.process.wait()
         if self.channel is not None:
             self.channel.close()
+        if self.front is not None:
+            self.front.__exit__()
         self.log.close()
         shutil.rmtree(self.private, ignore_errors=True)

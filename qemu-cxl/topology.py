@@ -70,14 +70,16 @@ def arguments(topology, folder, size):
             options += ["-device", f"cxl-rp,port={slot},bus={bridge_name(bridge)},id={port},{slot_options}"]
             options += memory(topology.kind, files[number], number, port, size)
             number += 1
+    # All windows in one option: QEMU wants a list whole.
+    parts = []
     for number, bridges in enumerate(topology.windows):
         window = f"cxl-fmw.{number}"
-        parts = [f"{window}.targets.{i}={bridge_name(b)}" for i, b in enumerate(bridges)]
+        parts += [f"{window}.targets.{i}={bridge_name(b)}" for i, b in enumerate(bridges)]
         # A window holds what the expanders below it have, or one of them when there is one window for each.
         parts.append(f"{window}.size={size * len(bridges)}")
         if len(bridges) > 1:
             parts.append(f"{window}.interleave-granularity=256")
-        options += ["-M", ",".join(parts)]
+    options += ["-M", ",".join(parts)]
     return options
 
 

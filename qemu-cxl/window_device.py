@@ -20,6 +20,27 @@ def engine_arguments(name):
     return [*arguments, "--patience-us", str(PATIENCE_US)]
 
 
+def start_serving(device, command):
+    """Start `command` as the process of `device` and wait until it is ready. Returns `device`."""
+    device.folder.mkdir(parents=True, exist_ok=True)
+    device.socket = device.folder / f"{device.name}-{os.getpid()}.sock"  # never made; the base class removes it
+    device.log = (device.folder / "device.log").open("w")
+    try:
+        device.process = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=device.log,
+            start_new_session=True,
+            preexec_fn=prepare_child,
+        )
+        device.wait_ready(10)
+    except BaseException:
+        device.__exit__()
+        raise
+    return device
+
+
 class WindowDevice(Device):
     """merapi-device on the file `window`. Neither side hears the other's futex: both poll, at most 1 ms apart."""
 
@@ -28,21 +49,4 @@ class WindowDevice(Device):
         self.window = window
 
     def __enter__(self):
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.socket = self.folder / f"{self.name}-{os.getpid()}.sock"  # never made; the base class removes it
-        command = [self.program, *engine_arguments(self.name), "--window", self.window]
-        self.log = (self.folder / "device.log").open("w")
-        try:
-            self.process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=self.log,
-                start_new_session=True,
-                preexec_fn=prepare_child,
-            )
-            self.wait_ready(10)
-        except BaseException:
-            self.__exit__()
-            raise
-        return self
+        return start_serving(self, [self.program, *engine_arguments(self.name), "--window", self.window])

@@ -1,0 +1,107 @@
+# SPDX-License-Identifier: Apache-2.0
+"""QEMU makes each machine, stopped before its first instruction: no guest, so this takes a second or two."""
+
+import json
+import shutil
+import socket
+import subprocess
+import time
+
+import machine as machines
+import pytest
+import topology
+from conftest import DEVICE_PROGRAM
+from machine import Machine
+from pci_front import FRONT, PciFront
+from topology import MIB, TOPOLOGIES
+
+SECONDS = 120
+
+
+class Stopped:
+    """A machine that is made and not started, and its QMP monitor."""
+
+    def __init__(self, machine):
+        self.path = f"{machine.private}/monitor"
+        command = [*machine.command(), "-S", "-qmp", f"unix:{self.path},server=on,wait=off"]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        self.socket = socket.socket(socket.AF_UNIX)
+        deadline = time.monotonic() + SECONDS
+        while True:
+            try:
+                self.socket.connect(self.path)
+                break
+            except OSError:
+                assert self.process.poll() is None, self.process.stdout.read()
+                assert time.monotonic() < deadline, "QEMU did not listen"
+                time.sleep(0.1)
+        self.stream = self.socket.makefile("rw")
+        assert "QMP" in self.stream.readline()
+        self.call("qmp_capabilities")
+
+    def call(self, name, **arguments):
+        self.stream.write(json.dumps({"execute": name, "arguments": arguments}) + "\n")
+        self.stream.flush()
+        while True:
+            answer = json.loads(self.stream.readline())
+            if "event" not in answer:
+                assert "return" in answer, answer
+                return answer["return"]
+
+    def tree(self):
+        """QEMU's device tree as text."""
+        return self.call("human-monitor-command", **{"command-line": "info qtree"})
+
+    def end(self):
+        self.stream.close()
+        self.socket.close()
+        self.process.kill()
+        self.process.wait()
+        self.process.stdout.close()
+
+
+@pytest.fixture
+def made(prepared, tmp_path):
+    """Function that makes a Machine with its expanders' files, not started."""
+    begun = []
+
+    def make(name):
+        (tmp_path / "out").mkdir(exist_ok=True)
+        machine = Machine(name, tmp_path, {"out": tmp_path / "out"}, 256 * MIB)
+        machine.private = machines.private_folder()
+        begun.append(machine.private)
+        topology.make_backing(machine.topology, machine.private, machine.expander_bytes)
+        return machine
+
+    yield make
+    for folder in begun:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_machine_of_each_topology(made, name):
+    machine = made(name)
+    stopped = Stopped(machine)
+    try:
+        tree = stopped.tree()
+        memory = stopped.call("query-memdev")
+    finally:
+        stopped.end()
+    assert tree.count("dev: cxl-type3") == TOPOLOGIES[name].expanders
+    shared = [m for m in memory if m["share"] and m["size"] == 256 * MIB]
+    assert len(shared) == TOPOLOGIES[name].expanders
+
+
+def test_tracer_is_a_function_beside_the_expander(made, tmp_path):
+    if not FRONT.exists():
+        pytest.skip(f"expected {FRONT}, found nothing; run 'make qemu-pci'")
+    machine = made("one")
+    with PciFront(DEVICE_PROGRAM, "model", tmp_path, machine.files()[0], f"{machine.private}/tracer") as front:
+        machine.front = front
+        stopped = Stopped(machine)
+        try:
+            tree = stopped.tree()
+        finally:
+            stopped.end()
+        assert front.alive(), "the front outlives its client"
+    assert "class Class 1200, addr 00:00.1, pci id 1234:4d52" in tree

@@ -1,0 +1,184 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The launcher's parts without a guest: topologies, the agent's protocol, the archive, versions."""
+
+import os
+import re
+import socket
+import stat
+import subprocess
+
+import initramfs
+import machine as machines
+import packages
+import pytest
+import topology
+from machine import GuestError, Machine
+from topology import MIB, TOPOLOGIES
+
+
+class Running:
+    """Stands in for QEMU's process."""
+
+    returncode = None
+
+    def poll(self):
+        return self.returncode
+
+
+@pytest.fixture
+def guest(tmp_path):
+    """A Machine that was never started, and the agent's end of its channel."""
+    made = Machine("one", tmp_path, {}, 256 * MIB)
+    (tmp_path / "qemu.log").write_text("last words of QEMU")
+    made.process = Running()
+    made.channel, agent = socket.socketpair()
+    agent.settimeout(10)
+    yield made, agent
+    made.channel.close()
+    agent.close()
+
+
+def test_output_and_status_of_a_command(guest):
+    made, agent = guest
+    # Whatever way it is cut into pieces, and when the output does not end its line.
+    agent.sendall(b"first\r\nsec")
+    agent.sendall(b"ond\x1e1 3\n")
+    seen = []
+    assert made.run("some command", 5, seen.append) == (3, "first\nsecond")
+    assert seen == ["first", "second"]
+    assert agent.recv(100) == b"1 some command\n"
+    agent.sendall(b"\x1e2 0\n")
+    assert made.check("other") == ""
+
+
+def test_failures_of_a_command(guest):
+    made, agent = guest
+    agent.sendall(b"no such thing\n\x1e1 127\n")
+    with pytest.raises(GuestError, match="'nonsense' ended with status 127\nno such thing"):
+        made.check("nonsense")
+    with pytest.raises(ValueError, match="one line"):
+        made.run("two\nlines")
+    with pytest.raises(GuestError, match="did not finish in time: sleep(.|\n)*last words of QEMU"):
+        made.run("sleep 10", 0.1)
+    made.process.returncode = 1
+    with pytest.raises(GuestError, match="QEMU ended .status 1. during: ls"):
+        made.run("ls", 5)
+
+
+def test_guest_that_goes_away(guest):
+    made, agent = guest
+    agent.shutdown(socket.SHUT_RDWR)
+    with pytest.raises((GuestError, BrokenPipeError)):
+        made.run("ls", 5)
+
+
+def test_provisioned_devices_are_read(guest):
+    made, agent = guest
+    agent.sendall(
+        b"merapi-provision: mem1: made region0\n/dev/dax0.0 268435456 2097152 0x2d0000000 mem1 0x2\n\x1e1 0\n"
+    )
+    assert made.provision() == [
+        {
+            "device": "/dev/dax0.0",
+            "bytes": 256 * MIB,
+            "alignment": 2 * MIB,
+            "resource": 0x2D0000000,
+            "memdev": "mem1",
+            "expander": 1,
+        }
+    ]
+    agent.sendall(b"\x1e2 0\n")
+    with pytest.raises(GuestError, match="expected a devdax device"):
+        made.provision()
+
+
+def test_unknown_topology(tmp_path):
+    with pytest.raises(GuestError, match="expected a topology of one, two, interleaved, pmem, found 'three'"):
+        Machine("three", tmp_path, {}, 256 * MIB)
+
+
+@pytest.mark.parametrize("name", TOPOLOGIES)
+def test_options_of_a_topology(name, tmp_path):
+    wanted = TOPOLOGIES[name]
+    options = topology.arguments(wanted, tmp_path, 512 * MIB)
+    text = " ".join(options)
+    assert text.count("cxl-type3") == text.count("cxl-rp") == wanted.expanders
+    assert text.count("pxb-cxl") == len(wanted.bridges)
+    ids = re.findall(r"\bid=([^, ]+)", text)
+    assert len(ids) == len(set(ids)), "names are used once"
+    assert len(set(re.findall(r"slot=\d+", text))) == wanted.expanders
+    # What the windows hold together is what the expanders have.
+    sizes = re.findall(r"cxl-fmw\.\d\.size=(\d+)", text)
+    assert sum(map(int, sizes)) == wanted.expanders * 512 * MIB
+    assert ("interleave-granularity" in text) == (name == "interleaved")
+    assert ("persistent-memdev" in text) == ("lsa=" in text) == (wanted.kind == "pmem")
+
+
+def test_backing_files(tmp_path):
+    topology.make_backing(TOPOLOGIES["pmem"], tmp_path, 256 * MIB)
+    (file,) = topology.backing_files(TOPOLOGIES["pmem"], tmp_path)
+    assert file.stat().st_size == 256 * MIB
+    assert file.with_suffix(".labels").stat().st_size == MIB
+    before = file.stat().st_ino
+    with open(file, "r+b") as held:
+        held.write(b"old")
+        topology.make_backing(TOPOLOGIES["pmem"], tmp_path, 256 * MIB)
+        assert file.stat().st_ino != before, "a mapping of the old file must not be cut"
+        assert file.read_bytes()[:3] == b"\0\0\0"
+    with pytest.raises(ValueError, match="multiple of 256 MiB"):
+        topology.make_backing(TOPOLOGIES["one"], tmp_path, 100 * MIB)
+
+
+def test_what_a_dead_launcher_left_is_removed(tmp_path, monkeypatch):
+    monkeypatch.setattr(machines, "SHARED_MEMORY", tmp_path)
+    ended = subprocess.Popen(["true"])
+    ended.wait()
+    dead, alive = tmp_path / f"merapi-qemu-{ended.pid}-a", tmp_path / f"merapi-qemu-{os.getpid()}-b"
+    for folder in (dead, alive):
+        folder.mkdir()
+        (folder / "expander0.mem").write_text("memory")
+    machines.private_folder()
+    assert not dead.exists()
+    assert alive.exists()
+
+
+def test_archive_of_the_kernels_kind(tmp_path):
+    root, out = tmp_path / "root", tmp_path / "out.cpio"
+    (root / "bin").mkdir(parents=True)
+    (root / "bin/tool").write_bytes(b"\x7fELF and more")
+    (root / "bin/tool").chmod(0o755)
+    (root / "link").symlink_to("bin/tool")
+    (root / "text").write_text("abc")
+    initramfs.newc(root, out)
+    data, at, entries = out.read_bytes(), 0, {}
+    while True:
+        assert at % 4 == 0
+        assert data[at : at + 6] == b"070701"
+        field = [int(data[at + 6 + 8 * i : at + 14 + 8 * i], 16) for i in range(13)]
+        mode, size, name_size = field[1], field[6], field[11]
+        name = data[at + 110 : at + 110 + name_size - 1].decode()
+        begin = (at + 110 + name_size + 3) & ~3
+        if name == "TRAILER!!!":
+            break
+        entries[name] = (mode, data[begin : begin + size])
+        at = (begin + size + 3) & ~3
+    assert entries == {
+        "bin": (stat.S_IFDIR | 0o755, b""),
+        "bin/tool": (stat.S_IFREG | 0o755, b"\x7fELF and more"),
+        "link": (stat.S_IFLNK | 0o777, b"bin/tool"),
+        "text": (stat.S_IFREG | 0o644, b"abc"),
+    }
+
+
+def test_too_old_a_package_is_refused(capsys):
+    packages.check_version("host", "qemu", "11.1.3+ds-1~bpo13+1", "11.1")
+    with pytest.raises(SystemExit):
+        packages.check_version("host", "qemu", "10.0.2", "11.1")
+    assert "expected qemu at or above 11.1, found 10.0.2" in capsys.readouterr().err
+
+
+def test_scripts_of_the_guest_are_shell(tmp_path):
+    for name in initramfs.SCRIPTS:
+        script = initramfs.HERE / "guest" / name
+        assert script.stat().st_mode & 0o100
+        assert subprocess.run(["sh", "-n", script]).returncode == 0

@@ -64,6 +64,10 @@ SETS = {
 IMPOSSIBLE = {
     ("ClassUnloading", "never-unloading"): "nothing is ever unloaded",
     ("HiddenClasses", "never-unloading"): "nothing is ever unloaded",
+    ("FullCollectionRaces", "never-unloading"): "unpatched G1 crashes too: its heap dumps then hold dead objects",
+    ("OutOfMemory", "region-16m"): "minutes to fill the heap that such regions need",
+    ("OutOfMemory", "region-32m"): "minutes to fill the heap that such regions need",
+    ("OutOfMemory", "large-heap"): "minutes to fill it",
     ("EvacuationFailure", "full-collections"): "minutes: hardly anything but full collections",
     ("EvacuationFailure", "region-16m"): "minutes to fill the heap that such regions need",
     ("EvacuationFailure", "region-32m"): "minutes to fill the heap that such regions need",

@@ -75,6 +75,8 @@ def test_floating_garbage_is_not_wrong():
 def test_a_remark_without_verification_is_noticed():
     with pytest.raises(AssertionError, match="no Verify line"):
         jvm_harness.check_offloaded(result_of(GOOD[0], REMARK), 1)
+    aborted = line("gc,marking", "Concurrent Mark Abort", 7)
+    jvm_harness.check_offloaded(result_of(GOOD[0], REMARK, aborted), 1)
 
 
 def test_too_few_traces_are_noticed():

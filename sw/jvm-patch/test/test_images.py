@@ -1,0 +1,41 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows saved from running programs: traced again without the JVM, they give what a naive closure gives."""
+
+import json
+import subprocess
+
+import jvm_harness
+import pytest
+from jvm_options import BASE, VERIFY
+
+PROGRAMS = {
+    "GraphRewiring": ["count=500", "cycles=4"],
+    "ClassUnloading": ["cycles=4"],
+    "ReferenceBlocks": ["cycles=4"],
+}
+FLAGS = {
+    "narrow": [],
+    "wide": ["-XX:-UseCompressedOops", "-XX:-UseCompressedClassPointers", "-XX:ObjectAlignmentInBytes=16"],
+}
+
+
+@pytest.mark.parametrize("flags", FLAGS)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_saved_window_replays(program, flags, java, device, classes, runs, device_program, tmp_path):
+    image = tmp_path / "window.image"
+    window = jvm_harness.flag_of_window(f"device:{device.socket}")
+    save = [f"-XX:MerapiSaveImage={image}", "-XX:MerapiSaveImageCycle=2"]
+    command = [window, *save, *VERIFY, *BASE, *FLAGS[flags], "-Xmx160m", "-cp", classes, program, *PROGRAMS[program]]
+    result = runs(java, command, tmp_path).finish(120)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_verified(result)
+    assert image.exists(), result.describe("expected a saved window")
+
+    replay = device_program.parent / "merapi-replay"
+    done = subprocess.run([replay, "--check", "--json", image], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"replay of {program} ended with status {done.returncode}: {done.stderr}{done.stdout}"
+    report = json.loads(done.stdout)
+    assert report["checked"] and report["ok"], report
+    assert report["unanswered"] == 0, "the image lacks answers that its host would give"
+    assert report["g1_seconds"] > 0, "the image lacks the time that stock marking took"
+    assert report["counters"]["objects_marked"] > 1000

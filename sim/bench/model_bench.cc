@@ -38,10 +38,15 @@ void submit(SharedWindow& w, uint64_t* produced, merapi_submission e) {
 struct Run {
   double seconds = 0;
   uint64_t marked = 0;
+  // With single turns: between two looks at the host's requests, which is what a pause waits for at most.
+  double turn_p99_us = 0, turn_max_us = 0;
 };
 
 // One cycle on a fresh engine; `cold`: its mapping has no page table entries yet.
-Run trace(Heap& heap, const TracerOptions& options, bool cold) {
+// `turns`: time each turn by itself.
+Run trace(Heap& heap, TracerOptions options, bool cold, bool turns = false) {
+  if (turns) options.step_ns = 0;
+  std::vector<double> times;
   SharedWindow& w = *heap.window;
   w.clear_bitmap();
   for (uint64_t root : heap.roots) w.mark(root);
@@ -65,12 +70,19 @@ Run trace(Heap& heap, const TracerOptions& options, bool cold) {
   auto* idle = w.control<merapi_idle_record>(MERAPI_IDLE_RECORD_OFFSET);
   while (idle->idle != 1 || idle->consumed != produced) {
     if (device->state == MERAPI_DEVICE_STATE_FAULTED) throw std::runtime_error("the model stopped with a fault");
+    double before = turns ? seconds() : 0;
     model.step();
+    if (turns) times.push_back(seconds() - before);
     index->completion_consumed = device->completion_produced;
   }
   Run run;
   run.seconds = seconds() - start;
   run.marked = w.control<merapi_counters>(MERAPI_COUNTERS_OFFSET)->value[MERAPI_COUNTER_OBJECTS_MARKED];
+  if (!times.empty()) {
+    std::sort(times.begin(), times.end());
+    run.turn_p99_us = times[times.size() * 99 / 100] * 1e6;
+    run.turn_max_us = times.back() * 1e6;
+  }
   return run;
 }
 
@@ -94,7 +106,9 @@ int main(int argc, char** argv) {
   app.add_flag("--json", json, "one JSON object a line");
   CLI11_PARSE(app, argc, argv);
   if (names.empty()) names = heap_names();
-  if (!json) std::printf("%-15s %12s %9s %9s %9s %9s\n", "heap", "objects", "cold s", "warm s", "ns/object", "vs G1");
+  if (!json)
+    std::printf("%-15s %12s %9s %9s %9s %9s %9s %9s\n", "heap", "objects", "cold s", "warm s", "ns/object", "vs G1",
+                "p99 us", "max us");
   for (const std::string& name : names) {
     uint64_t n = uint64_t(scale * (name == "hashmap" ? 5e6 : 1e7));
     Heap heap = make_heap(name, n, wide);
@@ -104,23 +118,27 @@ int main(int argc, char** argv) {
       Run r = trace(heap, options, false);
       if (i == 0 || r.seconds < warm.seconds) warm = r;
     }
+    Run paced = trace(heap, options, true, true);
     double ns = warm.seconds * 1e9 / double(std::max<uint64_t>(warm.marked, 1));
     if (json) {
       nlohmann::json line = {{"heap", name},
                              {"objects", warm.marked},
                              {"cold_seconds", cold.seconds},
                              {"seconds", warm.seconds},
-                             {"ns_per_object", ns}};
+                             {"ns_per_object", ns},
+                             {"turn_p99_us", paced.turn_p99_us},
+                             {"turn_max_us", paced.turn_max_us}};
       if (heap.g1_seconds != 0) line["g1_seconds"] = heap.g1_seconds;
       std::cout << line.dump() << std::endl;
     } else {
       std::printf("%-15s %12lu %9.3f %9.3f %9.2f ", name.c_str(), (unsigned long)warm.marked, cold.seconds,
                   warm.seconds, ns);
       if (heap.g1_seconds != 0) {
-        std::printf("%9.2f\n", heap.g1_seconds / warm.seconds);
+        std::printf("%9.2f", heap.g1_seconds / warm.seconds);
       } else {
-        std::printf("%9s\n", "-");
+        std::printf("%9s", "-");
       }
+      std::printf(" %9.1f %9.1f\n", paced.turn_p99_us, paced.turn_max_us);
       std::fflush(stdout);
     }
   }

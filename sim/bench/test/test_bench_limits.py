@@ -1,0 +1,82 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The bench's arithmetic: what it is held to, CPU time between two instants, programs that fail."""
+
+import math
+
+import bench_jvm
+import limits
+import measured_jvm
+import pytest
+
+JAVA = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java"
+
+
+def row(mark, cpu, remark=1.0, **trace):
+    facts = {"deferred": 1000, "satb": 0, "host_cpu_ms": 1.0, "device_cpu_ms": 5.0, "objects": 10}
+    return {"mark_ms": mark, "marking_threads_cpu_ms": cpu, "remark_ms": remark, "trace": facts | trace}
+
+
+def marked(stock, model):
+    rows = {"stock": [row(stock, stock)], "merapi": [row(model, 0.5)]}
+    facts = {"window_bytes": bench_jvm.HEAP_BYTES * 33 // 32 + (4 << 20), "device_private_bytes": 1 << 20}
+    return bench_jvm.Bench.marking_of(rows) | facts
+
+
+def by_name(verdicts):
+    return {v["name"]: v for v in verdicts}
+
+
+def test_marking_limits():
+    part = {"hashmap": marked(100, 50), "graph": marked(400, 100), "list": marked(100, 50)}
+    found = by_name(limits.marking(part, bench_jvm.HEAP_BYTES))
+    assert all(v["ok"] for v in found.values()), found
+    mean = found["marking, geometric mean"]["value"]
+    assert math.isclose(mean, (2 * 4 * 2) ** (1 / 3))
+    # 3 % of the stock CPU time and 0.3 us for each deferred object.
+    assert math.isclose(found["list: host CPU between hand-over and hand-back"]["limit"], 3.0 + 0.3)
+    assert math.isclose(found["list: memory beyond heap and bitmaps"]["value"], 5.0)
+
+
+def test_what_is_worse_misses():
+    part = {"hashmap": marked(100, 101), "graph": marked(300, 100), "list": marked(100, 50)}
+    part["list"]["host_cpu_ms"] = 4.0
+    part["graph"]["model_remark_ms"] = 1.6
+    missed = [v["name"] for v in limits.marking(part, bench_jvm.HEAP_BYTES) if not v["ok"]]
+    assert missed == [
+        "hashmap: marking, stock over model",
+        "graph: marking, stock over model",
+        "marking, geometric mean",
+        "list: host CPU between hand-over and hand-back",
+        "graph: remark",
+    ]
+
+
+def test_what_was_not_measured_misses():
+    assert not limits.verdict("pause", None, 100, " us")["ok"]
+    assert not limits.verdict("pause", 1, None, " us")["ok"]
+    found = by_name(limits.judge({"fallbacks": ["device silent"]}))
+    assert not found["fallbacks to the CPU"]["ok"]
+
+
+def test_percentile_is_a_value_that_was_seen():
+    assert bench_jvm.percentile(range(1, 101), 0.99) == 100
+    assert bench_jvm.percentile([5], 0.99) == 5 and bench_jvm.percentile([], 0.99) is None
+    assert bench_jvm.median([1, None, 3]) == 2 and bench_jvm.median([]) is None
+
+
+def test_cpu_time_between_two_instants_is_interpolated():
+    clock = measured_jvm.ThreadClock(0)
+    clock.instants, clock.cpu = [0, 1_000_000, 2_000_000], [0, 0, 1_000_000]
+    assert clock.between(500_000, 1_500_000) == 0.5
+    assert clock.between(0, 3_000_000) is None
+
+
+def test_a_program_that_fails_is_an_error():
+    with pytest.raises(measured_jvm.BenchError, match="status 1"):
+        measured_jvm.run(JAVA, ["-cp", "nowhere", "NoSuchClass"])
+
+
+def test_a_run_is_measured(tmp_path):
+    measured = measured_jvm.run(JAVA, ["-XX:+UseG1GC", "-version"], tmp_path / "log", sample=True)
+    assert measured.wall_ms > 0 and measured.cpu_ms > 0
+    assert measured.log.offloaded() == [] and measured.marking_cpu_ms == {}

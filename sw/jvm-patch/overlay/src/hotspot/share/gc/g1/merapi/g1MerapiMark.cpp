@@ -44,6 +44,10 @@ static const uint64_t WaitMicros = 2000;
 // Without news for this long the device must show that it lives, by
 // acknowledging a pause.
 static const jlong SilenceNanos = 50 * NANOSECS_PER_MILLISEC;
+// A device that acknowledges so many pauses in a row and does nothing between
+// them is stuck: some two seconds. Counted in checks, not in time, so that a
+// process that was stopped itself does not blame the device.
+static const uint StaleChecks = 40;
 
 G1MerapiMark* G1MerapiMark::_instance = NULL;
 
@@ -118,7 +122,9 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _abandoned(false),
   _abandoned_full_gcs(0),
   _retry(false),
-  _trace()
+  _trace(),
+  _progress(0),
+  _stale_checks(0)
 {
   _reason[0] = '\0';
   _detail[0] = '\0';
@@ -156,13 +162,13 @@ void G1MerapiMark::fail(const char* reason, const char* format, ...) {
 
 void G1MerapiMark::report_fallback(bool abandoned) const {
   log_warning(gc, merapi)("Fallback {\"reason\":\"%s\",\"detail\":\"%s\",\"abandoned\":%s,\"gc_id\":%u}",
-                          _reason, _detail, abandoned ? "true" : "false", GCId::current_or_undefined());
+                          _reason, _detail, abandoned ? "true" : "false", _trace._gc_id);
 
   EventMerapiTrace event(UNTIMED);
   if (event.should_commit()) {
     event.set_starttime(_trace._start_ticks);
     event.set_endtime(Ticks::now());
-    event.set_gcId(GCId::current_or_undefined());
+    event.set_gcId(_trace._gc_id);
     event.set_device("none");
     event.set_objects(0);
     event.set_references(0);
@@ -412,12 +418,36 @@ bool G1MerapiMark::check_alive() {
     fail("device silent", "no acknowledgement: %s", os::strerror(-result));
     return false;
   }
+  // The counters are fresh while the pause is in force.
+  bool progress = check_progress();
   G1MerapiLibrary::resume(_handle);
+  G1MerapiLibrary::doorbell(_handle);
+  return progress;
+}
+
+bool G1MerapiMark::check_progress() {
+  static const enum merapi_counter counters[] = {
+    MERAPI_COUNTER_OBJECTS_MARKED, MERAPI_COUNTER_OBJECTS_SCANNED, MERAPI_COUNTER_REFERENCES_READ,
+    MERAPI_COUNTER_BITMAP_READS, MERAPI_COUNTER_RESCANS, MERAPI_COUNTER_SPILL_READS, MERAPI_COUNTER_ROUNDS
+  };
+  uint64_t progress = 0;
+  for (size_t i = 0; i < ARRAY_SIZE(counters); i++) {
+    progress += G1MerapiLibrary::counter(_handle, counters[i]);
+  }
+  if (progress != _progress || G1MerapiLibrary::idle(_handle, _cycle) == 1) {
+    _progress = progress;
+    _stale_checks = 0;
+  } else if (++_stale_checks >= StaleChecks) {
+    fail("device stuck", "%u pauses acknowledged without progress between them", _stale_checks);
+    return false;
+  }
   return true;
 }
 
 void G1MerapiMark::serve() {
   jlong last_news = os::javaTimeNanos();
+  _progress = 0;
+  _stale_checks = 0;
   while (true) {
     if (SuspendibleThreadSet::should_yield()) {
       SuspendibleThreadSet::yield();
@@ -443,8 +473,18 @@ void G1MerapiMark::serve() {
     if (submitted) {
       G1MerapiLibrary::doorbell(_handle);
     }
+    // Mutators may keep SATB buffers coming for as long as they like: only what the device
+    // says is news of it.
+    jlong now = os::javaTimeNanos();
+    if (completions != 0) {
+      last_news = now;
+    } else if (now - last_news > SilenceNanos) {
+      if (!check_alive()) {
+        return;
+      }
+      last_news = now;
+    }
     if (work != 0 || submitted) {
-      last_news = os::javaTimeNanos();
       continue;
     }
     // Nothing new here. If the device has consumed everything, holds nothing and has said
@@ -457,19 +497,8 @@ void G1MerapiMark::serve() {
       }
       continue;
     }
-    bool news;
-    {
-      SuspendibleThreadSetLeaver sts_leave;
-      news = G1MerapiLibrary::wait(_handle, WaitMicros) != 0;
-    }
-    if (news) {
-      last_news = os::javaTimeNanos();
-    } else if (_state == Device && !_cm->has_aborted() && os::javaTimeNanos() - last_news > SilenceNanos) {
-      if (!check_alive()) {
-        return;
-      }
-      last_news = os::javaTimeNanos();
-    }
+    SuspendibleThreadSetLeaver sts_leave;
+    G1MerapiLibrary::wait(_handle, WaitMicros);
   }
 }
 
@@ -558,6 +587,7 @@ bool G1MerapiMark::mark_from_roots() {
     _mark_on_cpu = false;
     return false;
   }
+  _trace._gc_id = GCId::current();
   _trace._start_nanos = os::javaTimeNanos();
   _trace._start_ticks = Ticks::now();
   jlong cpu = os::current_thread_cpu_time();

@@ -30,6 +30,7 @@ class HeapRegion;
 // What one offloaded cycle did, for the log and the JFR event.
 struct G1MerapiTrace {
   uint32_t _cycle;
+  uint     _gc_id;           // of the concurrent cycle, whoever reports it
   size_t   _shapes;
   size_t   _satb;            // references taken from SATB buffers
   size_t   _deferred;        // objects scanned by the host
@@ -83,6 +84,8 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   uint               _abandoned_full_gcs; // full collections when it was
   bool               _retry;              // ask for a new cycle when this one has ended
   G1MerapiTrace      _trace;
+  uint64_t           _progress;           // what the device had done at the last check
+  uint               _stale_checks;       // checks since then that found no more
 
   char               _reason[64];
   char               _detail[320];
@@ -108,6 +111,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   bool handle_deferred(uint64_t address, bool unsized);
   int  drain_satb();
   bool check_alive();
+  bool check_progress();
 
   void revoke_and_abandon();
 

@@ -33,6 +33,7 @@ from topology import MIB, TOPOLOGIES  # noqa: E402
 from window_device import WindowDevice  # noqa: E402
 
 OUT = BUILD / "qemu"
+DEVICE_PROGRAM = BUILD / "native/bin/merapi-device"
 EXPANDER_BYTES = 1024 * MIB
 # An emulated processor is some twenty times slower: fewer packages and rounds than `make run`.
 PACKAGES, ROUNDS, LEAST_CYCLES = 4000, 3, 3
@@ -170,7 +171,7 @@ def main():
     parser.add_argument("--packages", type=int, default=PACKAGES, help="entries of the package index to load")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the program")
     parser.add_argument("--seconds", type=int, default=900, help="longest time the program may take")
-    parser.add_argument("--device-program", type=Path, default=BUILD / "native/bin/merapi-device")
+    parser.add_argument("--device-program", type=Path, default=DEVICE_PROGRAM)
     args = parser.parse_args()
     if args.device not in DEVICES:
         fail(f"DEVICE: expected one of {', '.join(sorted(DEVICES))}, found '{args.device}'", 2)

@@ -22,7 +22,6 @@ from topology import MIB  # noqa: E402
 
 # Two expanders of the largest test, the guest's own memory and some room.
 NEEDED_BYTES = 4096 * MIB
-DEVICE_PROGRAM = ROOT / "build/native/bin/merapi-device"
 
 
 @pytest.fixture(scope="session")
@@ -31,7 +30,7 @@ def prepared():
     for path, target in (
         (ROOT / "build/jdk/image/bin/java", "jdk"),
         (ROOT / "build/apps/classes", "apps"),
-        (DEVICE_PROGRAM, "native"),
+        (emulate.DEVICE_PROGRAM, "native"),
     ):
         if not path.exists():
             pytest.skip(f"expected {path}, found nothing; run 'make {target}'")

@@ -10,7 +10,7 @@ import time
 import machine as machines
 import pytest
 import topology
-from conftest import DEVICE_PROGRAM
+from emulate import DEVICE_PROGRAM
 from machine import Machine
 from pci_front import FRONT, PciFront
 from topology import MIB, TOPOLOGIES

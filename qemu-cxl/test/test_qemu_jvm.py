@@ -6,7 +6,7 @@ import threading
 
 import emulate
 import pytest
-from conftest import DEVICE_PROGRAM
+from emulate import DEVICE_PROGRAM
 from jvm_log import read
 from window_device import WindowDevice
 

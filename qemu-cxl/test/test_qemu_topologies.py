@@ -3,7 +3,7 @@
 
 import json
 
-from conftest import DEVICE_PROGRAM
+from emulate import DEVICE_PROGRAM
 from topology import MIB
 
 SIZE = 256 * MIB

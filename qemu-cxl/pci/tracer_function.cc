@@ -74,6 +74,12 @@ void TracerFunction::read_config(uint64_t offset, uint8_t* data, uint32_t bytes)
 }
 
 void TracerFunction::write_config(uint64_t offset, const uint8_t* data, uint32_t bytes) {
+  // A guest asks for a function reset here; the client passes it on like any other write.
+  const uint64_t control = kExpressCap + PCI_EXP_DEVCTL + 1u;
+  if (offset <= control && control < offset + bytes && (data[control - offset] & (PCI_EXP_DEVCTL_BCR_FLR >> 8)) != 0) {
+    reset();
+    return;
+  }
   for (uint32_t i = 0; i < bytes && offset + i < kConfigBytes; i++) {
     const uint64_t at = offset + i;
     uint8_t mask = 0;

@@ -25,6 +25,8 @@ EVENTFD_TRIGGER = 0x4 | 0x20
 MAGIC, SIZE, DOORBELL, ARM, STATUS, SENT, RESET_REGISTER, STARTS = 0x00, 0x08, 0x10, 0x14, 0x18, 0x1C, 0x20, 0x24
 # device_index.event in the control page (docs/contract.md).
 EVENT = 0x440 + 24
+# PCI Express capability, device control: bit 15 resets the function.
+DEVICE_CONTROL = 0x48
 EINVAL, ENOTSUP = 22, 95
 
 
@@ -213,6 +215,10 @@ def test_reset_starts_a_new_engine_and_disarms(served):
     assert client.call(RESET)[0] == 0
     until(lambda: client.read(BAR0, STARTS) == 3)
     assert client.read(CONFIG, 4, 2) == 0, "configuration space is as at the start"
+    client.write(CONFIG, 0x10, 0xFEA00000)
+    client.write(CONFIG, DEVICE_CONTROL, 0x8000, 2)
+    until(lambda: client.read(BAR0, STARTS) == 4)
+    assert client.read(CONFIG, 0x10) == 0 and client.read(CONFIG, DEVICE_CONTROL, 2) == 0
 
 
 def test_engine_that_dies_is_replaced_and_the_connection_stays(tmp_path):

@@ -26,7 +26,7 @@ JDK := build/jdk/image
 .PHONY: help
 help: ## print this list
 	@echo "Merapi: garbage-collection tracing next to the memory. Targets:"
-	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | column -t -s '|'
+	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-17s%s\n", $$1, $$2 }'
 	@echo 'Variables: DEVICE=model (run), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
 
 .PHONY: setup

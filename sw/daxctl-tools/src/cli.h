@@ -1,0 +1,82 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What every verb shares: exit codes, failures with words, the registration of verbs.
+#ifndef MERAPI_DAXCTL_TOOLS_CLI_H_
+#define MERAPI_DAXCTL_TOOLS_CLI_H_
+
+#include <CLI/CLI.hpp>
+#include <functional>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+namespace merapi::cli {
+
+using json = nlohmann::ordered_json;
+
+// Exit codes of every verb but `run`, which passes its program's status on.
+enum Exit {
+  kOk = 0,
+  kFound = 1,   // the verb worked and what it looked at is not in order (verify, doctor)
+  kUsage = 2,   // wrong command line
+  kAbsent = 3,  // what was named is not there, is not a window, or cannot be used as one
+  kBusy = 4,    // somebody else uses it
+  kDenied = 5,  // no permission
+  kSystem = 6,  // anything else
+};
+
+// Ends the verb: the text goes to stderr, `exit_code` to the caller.
+class Failure : public std::runtime_error {
+ public:
+  Failure(int exit_code, const std::string& what) : std::runtime_error(what), exit_code(exit_code) {}
+  const int exit_code;
+};
+
+// The exit code for an errno value (positive or negative).
+int exit_of(int error_number);
+// A Failure of a system call: "WHAT: strerror".
+Failure system_failure(int error_number, const std::string& what);
+
+// One line on stderr, with the program's name in front.
+void say(const std::string& text);
+// JSON on stdout, with a line end.
+void print(const json& value);
+// 1572864 as "1.5 MiB".
+std::string human_bytes(uint64_t bytes);
+// 1234567 as "1.23 M".
+std::string human_count(double count);
+// Whole text of a small file without the line end; false when it cannot be read.
+bool read_text(const std::string& path, std::string* text);
+
+class Cli {
+ public:
+  Cli();
+  // A verb; `act` runs when the user chose it and returns the exit code.
+  CLI::App* verb(const std::string& name, const std::string& description, std::function<int()> act);
+  int main(int argc, char** argv);
+
+ private:
+  CLI::App app_;
+  std::map<const CLI::App*, std::function<int()>> acts_;
+};
+
+// Each verb's own file.
+void add_info(Cli& cli);
+void add_run(Cli& cli);
+void add_list(Cli& cli);
+void add_top(Cli& cli);
+void add_save(Cli& cli);
+void add_load(Cli& cli);
+void add_replay(Cli& cli);  // replay and verify
+void add_export(Cli& cli);
+void add_windows(Cli& cli);    // create-window and destroy-window
+void add_provision(Cli& cli);  // provision and release
+void add_trace(Cli& cli);
+void add_reset(Cli& cli);
+void add_doctor(Cli& cli);
+
+}  // namespace merapi::cli
+
+#endif  // MERAPI_DAXCTL_TOOLS_CLI_H_

@@ -1,0 +1,228 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "device_process.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <signal.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <filesystem>
+#include <sstream>
+
+#include "cli.h"
+#include "processes.h"
+
+namespace merapi::cli {
+namespace {
+
+constexpr int kReadyMilliseconds = 10000;
+constexpr int kEndMilliseconds = 5000;
+
+// A folder of the user's own, made when needed: a socket in it is his.
+void make_private_folder(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) throw system_failure(errno, "cannot make " + folder);
+  struct stat status {};
+  if (lstat(folder.c_str(), &status) < 0) throw system_failure(errno, folder);
+  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid())
+    throw Failure(kDenied, "expected a folder of your own at " + folder +
+                               ", found another's or another kind of file; set MERAPI_SOCKET to a path elsewhere");
+}
+
+// Held while a device is looked for, started or ended: runs do so one at a time.
+class Turn {
+ public:
+  explicit Turn(const std::string& socket) {
+    const std::string path = socket + ".lock";
+    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+    if (fd_ < 0) throw system_failure(errno, "cannot make " + path);
+    while (flock(fd_, LOCK_EX) < 0)
+      if (errno != EINTR) throw system_failure(errno, "cannot lock " + path);
+  }
+  ~Turn() { close(fd_); }
+  Turn(const Turn&) = delete;
+  Turn& operator=(const Turn&) = delete;
+
+ private:
+  int fd_;
+};
+
+// The pid is followed by the process' start time (field 22 of /proc/PID/stat), so that a later process with the same
+// pid is not taken for it.
+std::string start_time(int pid) {
+  std::string text;
+  if (!read_text("/proc/" + std::to_string(pid) + "/stat", &text)) return "";
+  std::istringstream fields(text.substr(std::min(text.size(), text.rfind(')') + 1)));
+  std::string field;
+  for (int i = 3; i <= 22 && fields >> field; i++)
+    if (i == 3 && field == "Z") return "";
+  return field;
+}
+
+int recorded_device(const std::string& socket) {
+  std::string text, time;
+  int pid = 0;
+  if (!read_text(socket + ".pid", &text)) return 0;
+  std::istringstream(text) >> pid >> time;
+  return pid > 1 && !time.empty() && start_time(pid) == time ? pid : 0;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const bool fine = fd >= 0 && write(fd, text.data(), text.size()) == ssize_t(text.size());
+  const int code = errno;
+  if (fd >= 0) close(fd);
+  if (!fine) throw system_failure(code, "cannot write " + path);
+}
+
+// What the child said until the first line end or its end.
+std::string first_line(int fd, int milliseconds) {
+  std::string text;
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::milliseconds(milliseconds);
+  while (text.find('\n') == std::string::npos) {
+    const auto left =
+        std::chrono::duration_cast<std::chrono::milliseconds>(deadline - std::chrono::steady_clock::now()).count();
+    pollfd ready{fd, POLLIN, 0};
+    if (left <= 0 || poll(&ready, 1, int(left)) == 0) break;
+    char block[256];
+    const ssize_t got = read(fd, block, sizeof block);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) break;
+    text.append(block, size_t(got));
+  }
+  return text;
+}
+
+}  // namespace
+
+std::string default_socket() {
+  if (const char* given = getenv("MERAPI_SOCKET"); given != nullptr && *given != '\0') return given;
+  const char* runtime = getenv("XDG_RUNTIME_DIR");
+  if (runtime != nullptr && *runtime == '/') return std::string(runtime) + "/merapi/device.sock";
+  return "/tmp/merapi-" + std::to_string(geteuid()) + "/device.sock";
+}
+
+std::string find_program(const std::string& name) {
+  std::error_code error;
+  const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", error);
+  const std::string beside = (own.parent_path() / name).string();
+  if (!error && access(beside.c_str(), X_OK) == 0) return beside;
+  const char* path = getenv("PATH");
+  std::istringstream folders(path == nullptr ? "/usr/bin:/bin" : path);
+  for (std::string folder; std::getline(folders, folder, ':');) {
+    const std::string candidate = (folder.empty() ? "." : folder) + "/" + name;
+    if (access(candidate.c_str(), X_OK) == 0 && !std::filesystem::is_directory(candidate, error)) return candidate;
+  }
+  return "";
+}
+
+std::string device_program() {
+  if (const char* given = getenv("MERAPI_DEVICE_PROGRAM"); given != nullptr && *given != '\0') return given;
+  const std::string found = find_program("merapi-device");
+  if (found.empty())
+    throw Failure(kAbsent,
+                  "expected merapi-device beside merapi or in PATH, found none; install it or set "
+                  "MERAPI_DEVICE_PROGRAM to its path");
+  return found;
+}
+
+SharedDevice::SharedDevice(const std::string& socket, const std::string& engine) : socket_(socket) {
+  const std::string folder = std::filesystem::path(socket).parent_path().string();
+  if (socket == default_socket()) make_private_folder(folder.empty() ? "." : folder);
+  Turn turn(socket);
+  const std::string path = socket + ".users";
+  users_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (users_ < 0 || flock(users_, LOCK_SH) < 0) {
+    const int code = errno;
+    if (users_ >= 0) close(users_);
+    throw system_failure(code, "cannot lock " + path);
+  }
+  try {
+    if (!socket_answers(socket)) start(engine);
+  } catch (...) {
+    close(users_);
+    throw;
+  }
+}
+
+void SharedDevice::start(const std::string& engine) {
+  const std::string program = device_program(), log = socket_ + ".log", option = "--" + engine;
+  int pipe_fds[2];
+  if (pipe2(pipe_fds, O_CLOEXEC) < 0) throw system_failure(errno, "pipe");
+  const int log_fd = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const pid_t pid = fork();
+  if (pid == 0) {
+    // A session of its own: Ctrl-C ends the program first, and other runs may go on with this device.
+    setsid();
+    dup2(nothing, STDIN_FILENO);
+    dup2(pipe_fds[1], STDOUT_FILENO);
+    if (log_fd >= 0) dup2(log_fd, STDERR_FILENO);
+    sigset_t none;
+    sigemptyset(&none);
+    sigprocmask(SIG_SETMASK, &none, nullptr);
+    signal(SIGPIPE, SIG_IGN);
+    execl(program.c_str(), program.c_str(), option.c_str(), "--socket", socket_.c_str(), nullptr);
+    _exit(errno == ENOENT ? 127 : 126);
+  }
+  const int fork_error = errno;
+  close(pipe_fds[1]);
+  if (log_fd >= 0) close(log_fd);
+  if (nothing >= 0) close(nothing);
+  const std::string said = pid < 0 ? "" : first_line(pipe_fds[0], kReadyMilliseconds);
+  close(pipe_fds[0]);
+  if (pid < 0) throw system_failure(fork_error, "cannot start " + program);
+  if (said.rfind("ready ", 0) != 0) {
+    kill(pid, SIGKILL);
+    int status = 0;
+    waitpid(pid, &status, 0);
+    std::string detail;
+    read_text(log, &detail);
+    throw Failure(kAbsent, "expected " + program + " " + option + " to be ready at " + socket_ + ", found that it " +
+                               (WIFEXITED(status) ? "ended with status " + std::to_string(WEXITSTATUS(status))
+                                                  : "said nothing in time") +
+                               (detail.empty() ? "" : ":\n" + detail));
+  }
+  write_file(socket_ + ".pid", std::to_string(pid) + " " + start_time(pid) + "\n");
+  started_ = true;
+}
+
+SharedDevice::~SharedDevice() {
+  try {
+    Turn turn(socket_);
+    // Alone when nobody else holds the shared lock. A run that was killed held it no longer than it lived.
+    const bool last = flock(users_, LOCK_EX | LOCK_NB) == 0;
+    const int pid = recorded_device(socket_);
+    if (last && pid != 0) {
+      size_t served = 0;
+      for (const DeviceProcess& process : device_processes(used_windows()))
+        if (process.pid == pid) served = process.windows;
+      if (served == 0) {
+        kill(pid, SIGTERM);
+        for (int waited = 0; waited < kEndMilliseconds && !start_time(pid).empty(); waited += 10) {
+          waitpid(pid, nullptr, WNOHANG);  // a child of ours must be buried to be gone
+          usleep(10000);
+        }
+        if (!start_time(pid).empty()) {
+          say("the device process " + std::to_string(pid) + " did not end after SIGTERM; killed it");
+          kill(pid, SIGKILL);
+        }
+        unlink((socket_ + ".pid").c_str());
+        unlink((socket_ + ".log").c_str());
+      } else {
+        say("left the device process " + std::to_string(pid) + " running: it serves " + std::to_string(served) +
+            " other window(s)");
+      }
+    }
+  } catch (const std::exception& e) {
+    say(e.what());
+  }
+  close(users_);
+}
+
+}  // namespace merapi::cli

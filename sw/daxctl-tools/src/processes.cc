@@ -1,0 +1,237 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "processes.h"
+
+#include <dirent.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <sys/sysmacros.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cctype>
+#include <functional>
+#include <map>
+#include <set>
+#include <sstream>
+#include <tuple>
+
+#include "cli.h"
+#include "merapi/contract.h"
+
+namespace merapi::cli {
+namespace {
+
+const char kMemoryName[] = "/memfd:merapi-window";
+
+bool is_number(const char* text) {
+  return *text != '\0' && std::all_of(text, text + strlen(text), [](unsigned char c) { return isdigit(c) != 0; });
+}
+
+struct Descriptor {
+  int pid;
+  std::string path;    // /proc/PID/fd/N
+  std::string target;  // what the link says
+  struct stat status;
+};
+
+void each_process(const std::function<void(int)>& visit) {
+  DIR* proc = opendir("/proc");
+  if (proc == nullptr) throw system_failure(errno, "/proc");
+  while (const dirent* entry = readdir(proc))
+    if (is_number(entry->d_name) && atoi(entry->d_name) != getpid()) visit(atoi(entry->d_name));
+  closedir(proc);
+}
+
+void each_descriptor(int pid, const std::function<void(const Descriptor&)>& visit) {
+  const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
+  DIR* fds = opendir(folder.c_str());
+  if (fds == nullptr) return;  // gone, or not ours to look into
+  while (const dirent* entry = readdir(fds)) {
+    if (!is_number(entry->d_name)) continue;
+    Descriptor d{pid, folder + "/" + entry->d_name, "", {}};
+    char target[PATH_MAX];
+    const ssize_t length = readlink(d.path.c_str(), target, sizeof target - 1);
+    if (length < 0 || stat(d.path.c_str(), &d.status) < 0) continue;
+    d.target.assign(target, size_t(length));
+    visit(d);
+  }
+  closedir(fds);
+}
+
+using FileId = std::pair<dev_t, ino_t>;
+
+// Files on which somebody holds a window's lock: one byte at 0 (host) or 1 (device), of an open file description.
+std::set<FileId> locked_files() {
+  std::set<FileId> found;
+  std::string text;
+  read_text("/proc/locks", &text);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    unsigned major_number, minor_number;
+    unsigned long long inode;
+    char end[24];
+    long long start;
+    const size_t at = line.find("OFDLCK");
+    if (at == std::string::npos) continue;
+    if (sscanf(line.c_str() + at, "OFDLCK %*s WRITE %*d %x:%x:%llu %lld %23s", &major_number, &minor_number, &inode,
+               &start, end) == 5 &&
+        (start == 0 || start == 1) && std::to_string(start) == end)
+      found.insert({makedev(major_number, minor_number), ino_t(inode)});
+  }
+  return found;
+}
+
+bool is_dax(const struct stat& status) {
+  if (!S_ISCHR(status.st_mode)) return false;
+  char target[PATH_MAX];
+  const std::string link = "/sys/dev/char/" + std::to_string(major(status.st_rdev)) + ":" +
+                           std::to_string(minor(status.st_rdev)) + "/subsystem";
+  const ssize_t length = readlink(link.c_str(), target, sizeof target - 1);
+  if (length < 0) return false;
+  const std::string text(target, size_t(length));
+  return text.size() >= 4 && text.compare(text.size() - 4, 4, "/dax") == 0;
+}
+
+// The first line and the device's identity of a window, without a mapping (devdax has no read: left out there).
+bool read_identity(const std::string& path, uint64_t* host, uint64_t* device) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  merapi_identity identity{};
+  merapi_device_identity answered{};
+  const bool fine = pread(fd, &identity, sizeof identity, MERAPI_IDENTITY_OFFSET) == ssize_t(sizeof identity) &&
+                    pread(fd, &answered, sizeof answered, MERAPI_DEVICE_IDENTITY_OFFSET) == ssize_t(sizeof answered) &&
+                    identity.magic == MERAPI_MAGIC;
+  close(fd);
+  *host = identity.host_pid;
+  *device = answered.magic == MERAPI_DEVICE_MAGIC ? answered.pid : 0;
+  return fine;
+}
+
+bool is_device_command(const std::string& command) { return command.rfind("merapi-device", 0) == 0; }
+
+}  // namespace
+
+std::string command_of(int pid) {
+  std::string text;
+  if (pid <= 0 || !read_text("/proc/" + std::to_string(pid) + "/cmdline", &text)) return "";
+  text = text.substr(0, text.find('\0'));
+  return text.substr(text.rfind('/') + 1);
+}
+
+std::vector<UsedWindow> used_windows() {
+  const std::set<FileId> locked = locked_files();
+  std::map<std::tuple<dev_t, ino_t, dev_t>, UsedWindow> found;
+  each_process([&](int pid) {
+    std::set<std::tuple<dev_t, ino_t, dev_t>> seen;  // a process is one user, however often it has the window open
+    each_descriptor(pid, [&](const Descriptor& d) {
+      const bool memory = d.target.rfind(kMemoryName, 0) == 0;
+      const bool dax = is_dax(d.status);
+      const bool file = !memory && S_ISREG(d.status.st_mode) && locked.count({d.status.st_dev, d.status.st_ino}) != 0;
+      if (!memory && !dax && !file) return;
+      const std::tuple<dev_t, ino_t, dev_t> id{d.status.st_dev, dax ? 0 : d.status.st_ino, d.status.st_rdev};
+      if (!seen.insert(id).second) return;
+      uint64_t host = 0, device = 0;
+      const bool is_window = dax || read_identity(d.path, &host, &device);
+      if (file && !is_window) return;  // somebody else's locks
+      UsedWindow& window = found[id];
+      window.kind = memory ? "memory" : dax ? "dax" : "file";
+      window.bytes = uint64_t(d.status.st_size);
+      if (window.name.empty()) window.name = dax ? "dax:" + d.target : "file:" + (memory ? d.path : d.target);
+      const std::string command = command_of(pid);
+      const bool is_device = is_device_command(command) || uint64_t(pid) == device;
+      window.users.push_back({pid, command, is_device ? "device" : uint64_t(pid) == host ? "host" : "user", d.path});
+    });
+  });
+  std::vector<UsedWindow> windows;
+  for (auto& [id, window] : found) windows.push_back(std::move(window));
+  return windows;
+}
+
+std::vector<User> users_of(dev_t device, ino_t inode, dev_t rdev) {
+  std::vector<User> users;
+  each_process([&](int pid) {
+    bool seen = false;
+    each_descriptor(pid, [&](const Descriptor& d) {
+      const bool same = S_ISCHR(d.status.st_mode) ? rdev != 0 && d.status.st_rdev == rdev
+                                                  : d.status.st_dev == device && d.status.st_ino == inode;
+      if (!same || seen) return;
+      seen = true;
+      const std::string command = command_of(pid);
+      users.push_back({pid, command, is_device_command(command) ? "device" : "user", d.path});
+    });
+  });
+  return users;
+}
+
+std::vector<User> users_of(const std::string& path) {
+  struct stat status {};
+  if (stat(path.c_str(), &status) < 0) return {};
+  return users_of(status.st_dev, status.st_ino, S_ISCHR(status.st_mode) ? status.st_rdev : 0);
+}
+
+std::string window_name(const std::string& name) {
+  if (name.rfind("pid:", 0) != 0) return name;
+  if (!is_number(name.c_str() + 4)) throw Failure(kUsage, "expected a process id after 'pid:', found '" + name + "'");
+  const int pid = atoi(name.c_str() + 4);
+  std::string found;
+  for (const UsedWindow& window : used_windows()) {
+    for (const User& user : window.users) {
+      if (user.pid != pid) continue;
+      if (!found.empty())
+        throw Failure(kUsage, "expected one window in process " + std::to_string(pid) +
+                                  ", found several; use a name that 'merapi list' shows");
+      found = window.kind == "dax" ? window.name : "file:" + user.path;
+    }
+  }
+  if (found.empty())
+    throw Failure(kAbsent, "expected a process with a window at pid " + std::to_string(pid) +
+                               ", found none; 'merapi list' shows those you may see");
+  return found;
+}
+
+std::vector<DeviceProcess> device_processes(const std::vector<UsedWindow>& windows) {
+  std::map<std::string, std::string> listening;  // socket inode: path
+  std::string text;
+  read_text("/proc/net/unix", &text);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    // Num RefCount Protocol Flags Type St Inode Path; flag 0x10000 is SO_ACCEPTCON.
+    std::istringstream fields(line);
+    std::string number, references, protocol, flags, type, state, inode, path;
+    if ((fields >> number >> references >> protocol >> flags >> type >> state >> inode >> path) && flags == "00010000")
+      listening[inode] = path;
+  }
+  std::vector<DeviceProcess> found;
+  each_process([&](int pid) {
+    DeviceProcess process{pid, command_of(pid), {}, 0};
+    if (!is_device_command(process.command)) return;
+    each_descriptor(pid, [&](const Descriptor& d) {
+      if (d.target.rfind("socket:[", 0) != 0) return;
+      const auto socket = listening.find(d.target.substr(8, d.target.size() - 9));
+      if (socket != listening.end()) process.sockets.push_back(socket->second);
+    });
+    for (const UsedWindow& window : windows)
+      for (const User& user : window.users) process.windows += user.pid == pid;
+    found.push_back(process);
+  });
+  return found;
+}
+
+bool socket_answers(const std::string& path) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  if (path.size() >= sizeof address.sun_path) return false;
+  memcpy(address.sun_path, path.c_str(), path.size());
+  const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  if (probe < 0) return false;
+  const bool live = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN;
+  close(probe);
+  return live;
+}
+
+}  // namespace merapi::cli

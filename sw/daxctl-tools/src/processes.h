@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Who uses which window, as /proc tells: windows are memory files, files with a window's locks, and devdax devices.
+#ifndef MERAPI_DAXCTL_TOOLS_PROCESSES_H_
+#define MERAPI_DAXCTL_TOOLS_PROCESSES_H_
+
+#include <sys/types.h>
+
+#include <string>
+#include <vector>
+
+namespace merapi::cli {
+
+struct User {
+  int pid = 0;
+  std::string command;  // first word of its command line, without folders
+  std::string role;     // "host", "device" or "user"
+  std::string path;     // /proc/PID/fd/N: opens the window
+};
+
+struct UsedWindow {
+  std::string kind;  // "memory" (made on demand), "file" or "dax"
+  std::string name;  // name for other verbs
+  uint64_t bytes = 0;
+  std::vector<User> users;
+};
+
+// First word of a process' command line without folders; empty when it is gone or hidden.
+std::string command_of(int pid);
+
+// Windows that processes have open now; only those of processes that the caller may look into.
+std::vector<UsedWindow> used_windows();
+
+// Processes that have this file or device open, this one excepted.
+std::vector<User> users_of(dev_t device, ino_t inode, dev_t rdev);
+std::vector<User> users_of(const std::string& path);
+
+// The name that libmerapi opens for what the user wrote: "pid:N" becomes the window of that process.
+std::string window_name(const std::string& name);
+
+// Device processes and the sockets at which they listen.
+struct DeviceProcess {
+  int pid = 0;
+  std::string command;
+  std::vector<std::string> sockets;
+  size_t windows = 0;  // served now
+};
+std::vector<DeviceProcess> device_processes(const std::vector<UsedWindow>& windows);
+
+// Does a process listen at this unix socket? Connects and says nothing, which devices take for a look.
+bool socket_answers(const std::string& path);
+
+}  // namespace merapi::cli
+
+#endif  // MERAPI_DAXCTL_TOOLS_PROCESSES_H_

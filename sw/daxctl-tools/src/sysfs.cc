@@ -1,0 +1,219 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sysfs.h"
+
+#include <limits.h>
+#include <stdlib.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "cli.h"
+
+namespace merapi::cli {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string from_environment(const char* variable, const char* otherwise) {
+  const char* value = getenv(variable);
+  return value != nullptr && *value != '\0' ? value : otherwise;
+}
+
+bool begins(const std::string& text, const std::string& head) { return text.rfind(head, 0) == 0; }
+
+// Order of people: digits by their value.
+bool before(const std::string& a, const std::string& b) {
+  size_t i = 0, k = 0;
+  while (i < a.size() && k < b.size()) {
+    if (isdigit(static_cast<unsigned char>(a[i])) && isdigit(static_cast<unsigned char>(b[k]))) {
+      size_t i2 = i, k2 = k;
+      while (i2 < a.size() && isdigit(static_cast<unsigned char>(a[i2]))) i2++;
+      while (k2 < b.size() && isdigit(static_cast<unsigned char>(b[k2]))) k2++;
+      const std::string x = a.substr(i, i2 - i), y = b.substr(k, k2 - k);
+      if (x.size() != y.size()) return x.size() < y.size();
+      if (x != y) return x < y;
+      i = i2;
+      k = k2;
+    } else if (a[i] != b[k]) {
+      return a[i] < b[k];
+    } else {
+      i++;
+      k++;
+    }
+  }
+  return a.size() - i < b.size() - k;
+}
+
+// Where a link of sysfs leads, as a path without links; the path itself when that is not known.
+std::string resolved(const std::string& path) {
+  char real[PATH_MAX];
+  return realpath(path.c_str(), real) != nullptr ? real : path;
+}
+
+std::string driver_of(const std::string& device) {
+  const std::string link = device + "/driver";
+  std::error_code error;
+  if (!fs::exists(link, error)) return "";
+  return fs::path(resolved(link)).filename().string();
+}
+
+// The last folder name in `path` that starts with `head` and goes on with a digit.
+std::string component(const std::string& path, const std::string& head) {
+  std::string found;
+  for (const fs::path& part : fs::path(path)) {
+    const std::string name = part.string();
+    if (begins(name, head) && name.size() > head.size() && isdigit(static_cast<unsigned char>(name[head.size()])))
+      found = name;
+  }
+  return found;
+}
+
+uint64_t number_or(const std::string& path, uint64_t otherwise) { return number(path).value_or(otherwise); }
+
+}  // namespace
+
+std::string sysfs_root() { return from_environment("MERAPI_SYSFS_ROOT", "/sys"); }
+std::string dev_root() { return from_environment("MERAPI_DEV_ROOT", "/dev"); }
+std::string proc_root() { return from_environment("MERAPI_PROC_ROOT", "/proc"); }
+
+std::vector<std::string> entries(const std::string& folder) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (fs::directory_iterator it(folder, error), end; !error && it != end; it.increment(error))
+    names.push_back(it->path().filename().string());
+  std::sort(names.begin(), names.end(), before);
+  return names;
+}
+
+std::optional<std::string> attribute(const std::string& path) {
+  std::string text;
+  if (!read_text(path, &text)) return std::nullopt;
+  return text;
+}
+
+std::optional<uint64_t> number(const std::string& path) {
+  const auto text = attribute(path);
+  if (!text || text->empty()) return std::nullopt;
+  char* end;
+  const uint64_t value = strtoull(text->c_str(), &end, 0);
+  if (*end != '\0') return std::nullopt;
+  return value;
+}
+
+std::vector<Expander> expanders() {
+  const std::string bus = sysfs_root() + "/bus/cxl/devices/";
+  std::vector<Expander> found;
+  for (const std::string& name : entries(bus)) {
+    if (!begins(name, "mem") || name.size() == 3 || !isdigit(static_cast<unsigned char>(name[3]))) continue;
+    const std::string device = bus + name;
+    Expander e;
+    e.name = name;
+    e.serial = attribute(device + "/serial").value_or("");
+    e.volatile_bytes = number_or(device + "/ram/size", 0);
+    e.persistent_bytes = number_or(device + "/pmem/size", 0);
+    if (const auto node = attribute(device + "/numa_node")) e.numa_node = atoi(node->c_str());
+    e.driver = driver_of(device);
+    e.pci = fs::path(resolved(device)).parent_path().filename().string();
+    found.push_back(e);
+  }
+  return found;
+}
+
+std::vector<Region> regions() {
+  const std::string bus = sysfs_root() + "/bus/cxl/devices/";
+  std::vector<Region> found;
+  for (const std::string& name : entries(bus)) {
+    if (!begins(name, "region") || name.size() == 6) continue;
+    const std::string device = bus + name;
+    Region r;
+    r.name = name;
+    r.mode = attribute(device + "/mode").value_or("");
+    r.start = number_or(device + "/resource", 0);
+    r.bytes = number_or(device + "/size", 0);
+    r.ways = unsigned(number_or(device + "/interleave_ways", 0));
+    r.granularity = unsigned(number_or(device + "/interleave_granularity", 0));
+    r.committed = number_or(device + "/commit", 0) == 1;
+    for (unsigned i = 0; i < r.ways; i++) {
+      const auto target = attribute(device + "/target" + std::to_string(i));
+      if (!target || target->empty()) continue;
+      r.endpoints.push_back(*target);
+      // An endpoint decoder lies below its endpoint port, whose uport is the memory device.
+      const fs::path decoder = resolved(bus + *target);
+      const std::string memory = fs::path(resolved((decoder.parent_path() / "uport").string())).filename().string();
+      if (begins(memory, "mem")) r.expanders.push_back(memory);
+    }
+    for (const std::string& child : entries(device))
+      if (begins(child, "dax_region")) r.dax_region = child;
+    found.push_back(r);
+  }
+  return found;
+}
+
+std::vector<DaxDevice> dax_devices() {
+  const std::string bus = sysfs_root() + "/bus/dax/devices/";
+  std::vector<DaxDevice> found;
+  for (const std::string& name : entries(bus)) {
+    if (!begins(name, "dax")) continue;
+    const std::string device = bus + name, real = resolved(device);
+    DaxDevice d;
+    d.name = name;
+    d.path = dev_root() + "/" + name;
+    d.bytes = number_or(device + "/size", 0);
+    d.align = number_or(device + "/align", 0);
+    if (const auto node = attribute(device + "/target_node")) d.target_node = atoi(node->c_str());
+    d.driver = driver_of(device);
+    d.region = begins(component(real, "region"), "region") && real.find("/ndbus") == std::string::npos
+                   ? component(real, "region")
+                   : "";
+    d.parent = fs::path(real).parent_path().string();
+    found.push_back(d);
+  }
+  return found;
+}
+
+std::optional<DaxDevice> find_dax(const std::string& name) {
+  const std::string wanted =
+      name.substr(name.rfind('/') == std::string::npos ? (begins(name, "dax:") ? 4 : 0) : name.rfind('/') + 1);
+  for (const DaxDevice& d : dax_devices())
+    if (d.name == wanted) return d;
+  return std::nullopt;
+}
+
+std::vector<PmemRegion> pmem_regions() {
+  const std::string bus = sysfs_root() + "/bus/nd/devices/";
+  std::vector<PmemRegion> found;
+  for (const std::string& name : entries(bus)) {
+    if (!begins(name, "region")) continue;
+    const std::string device = bus + name;
+    PmemRegion r;
+    r.name = name;
+    r.bytes = number_or(device + "/size", 0);
+    r.available = number_or(device + "/available_size", 0);
+    r.mappings = unsigned(number_or(device + "/mappings", 0));
+    const std::string above = component(fs::path(resolved(device)).parent_path().string(), "region");
+    r.cxl_region = above;
+    found.push_back(r);
+  }
+  return found;
+}
+
+bool module_present(const std::string& name) {
+  std::error_code error;
+  if (fs::exists(sysfs_root() + "/module/" + name, error)) return true;
+  utsname kernel{};
+  uname(&kernel);
+  const std::string modules = from_environment("MERAPI_MODULES_ROOT", "/lib/modules");
+  std::ifstream builtin(modules + "/" + kernel.release + "/modules.builtin");
+  std::string wanted = "/" + name + ".ko";
+  for (std::string line; std::getline(builtin, line);) {
+    std::replace(line.begin(), line.end(), '-', '_');
+    if (line.size() >= wanted.size() && line.compare(line.size() - wanted.size(), wanted.size(), wanted) == 0)
+      return true;
+  }
+  return false;
+}
+
+}  // namespace merapi::cli

@@ -1,0 +1,208 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Runs the merapi command, device processes and probes; makes sysfs trees and stand-ins for cxl, daxctl and ndctl."""
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+BINARIES = Path(os.environ.get("MERAPI_NATIVE", ROOT / "build/native/bin"))
+# Exit codes of merapi(1).
+OK, FOUND, USAGE, ABSENT, BUSY, DENIED, SYSTEM = range(7)
+
+
+def binary(name):
+    given = os.environ.get("MERAPI_CLI") if name == "merapi" else None
+    path = Path(given) if given else BINARIES / name
+    if not path.exists():
+        pytest.fail(f"expected {path}, found nothing; run: make native", pytrace=False)
+    return str(path)
+
+
+@dataclass
+class Done:
+    status: int
+    out: str
+    err: str
+
+    def json(self):
+        return json.loads(self.out)
+
+
+def merapi(*arguments, env=None, timeout=120):
+    """Run the command to its end."""
+    done = subprocess.run(
+        [binary("merapi"), *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        timeout=timeout,
+        env={**os.environ, "MERAPI_DEVICE_PROGRAM": binary("merapi-device"), **(env or {})},
+    )
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+def wait_until(condition, seconds=30):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end, f"waited {seconds} s"
+        time.sleep(0.02)
+
+
+class Process:
+    """A process whose lines of output can be waited for; ends with the test."""
+
+    def __init__(self, *command, env=None):
+        self.process = subprocess.Popen(
+            [*map(str, command)],
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, **(env or {})},
+        )
+        self.lines, self.errors = [], []
+        for stream, lines in ((self.process.stdout, self.lines), (self.process.stderr, self.errors)):
+            threading.Thread(target=lambda s=stream, to=lines: to.extend(iter(s.readline, "")), daemon=True).start()
+        self.pid = self.process.pid
+
+    def wait_line(self, text, seconds=60):
+        def there():
+            if any(text in line for line in self.lines):
+                return True
+            assert self.process.poll() is None, f"ended with {self.process.poll()}: {self.lines} {self.errors}"
+            return False
+
+        wait_until(there, seconds)
+
+    def end(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGCONT)
+            self.process.kill()
+        return self.process.wait(20)
+
+
+class MockSystem:
+    """A sysfs tree, a /dev and programs on PATH. The programs act on the tree as the kernel would, record their
+    command lines in `calls`, and fail with the words of the file NAME.fail when there is one."""
+
+    def __init__(self, folder):
+        self.folder, self.sys, self.dev, self.bin = folder, folder / "sys", folder / "dev", folder / "bin"
+        for name in ("bus/cxl/devices", "bus/dax/devices", "bus/dax/drivers", "bus/nd/devices", "module", "devices"):
+            (self.sys / name).mkdir(parents=True)
+        self.dev.mkdir()
+        self.bin.mkdir()
+        for name in ("cxl", "daxctl", "ndctl", "modprobe"):
+            self.program(name, "exit 0")
+        for name in ("device_dax", "cxl_acpi", "cxl_pci", "cxl_mem", "dax_cxl"):
+            self.module(name)
+        self.write("devices/system/memory/auto_online_blocks", "offline")
+        self.config = folder / "config"
+        self.config.write_text(
+            "".join(
+                f"CONFIG_{name}=m\n"
+                for name in ("DEV_DAX", "DEV_DAX_CXL", "CXL_BUS", "CXL_ACPI", "CXL_MEM", "CXL_REGION")
+            )
+        )
+
+    @property
+    def env(self):
+        return {
+            "MERAPI_SYSFS_ROOT": str(self.sys),
+            "MERAPI_DEV_ROOT": str(self.dev),
+            "MERAPI_KERNEL_CONFIG": str(self.config),
+            "MERAPI_MODULES_ROOT": str(self.folder / "modules"),
+            "MERAPI_SOCKET": str(self.folder / "device.sock"),
+            "PATH": f"{self.bin}:{os.environ['PATH']}",
+        }
+
+    def run(self, *arguments, **more):
+        return merapi(*arguments, env=self.env, **more)
+
+    def write(self, name, value):
+        path = self.sys / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"{value}\n")
+
+    def module(self, name):
+        (self.sys / "module" / name).mkdir()
+
+    def program(self, name, body):
+        """A stand-in; `body` is shell and sees the tree as $SYS and /dev as $DEV."""
+        path = self.bin / name
+        path.write_text(
+            f"#!/bin/sh\nSYS={self.sys}\nDEV={self.dev}\n"
+            f'echo "{name} $*" >> {self.folder}/calls\n'
+            f"if [ -f {self.folder}/{name}.fail ]; then cat {self.folder}/{name}.fail >&2; exit 1; fi\n{body}\n"
+        )
+        path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+    def fail(self, name, words):
+        (self.folder / f"{name}.fail").write_text(f"{words}\n")
+
+    def calls(self):
+        path = self.folder / "calls"
+        return path.read_text().splitlines() if path.exists() else []
+
+    def expander(self, name, volatile=512 << 20, persistent=0, driver="cxl_mem"):
+        base = f"devices/pci0000:0c/0000:0d:00.0/{name}"
+        self.write(f"{base}/ram/size", hex(volatile))
+        self.write(f"{base}/pmem/size", hex(persistent))
+        self.write(f"{base}/serial", "0x1")
+        self.write(f"{base}/numa_node", "0")
+        if driver:
+            drivers = self.sys / "bus/cxl/drivers" / driver
+            drivers.mkdir(parents=True, exist_ok=True)
+            (self.sys / base / "driver").symlink_to(drivers)
+        (self.sys / "bus/cxl/devices" / name).symlink_to(self.sys / base)
+
+    def region(self, name, targets, mode="ram", size=512 << 20, committed=1):
+        base = f"devices/platform/ACPI0017:00/root0/decoder0.0/{name}"
+        for key, value in {
+            "mode": mode,
+            "resource": "0x100000000",
+            "size": hex(size),
+            "interleave_ways": len(targets),
+            "interleave_granularity": 256,
+            "commit": committed,
+        }.items():
+            self.write(f"{base}/{key}", value)
+        for i, memory in enumerate(targets):
+            decoder = f"decoder{i + 2}.0"
+            port = f"devices/platform/ACPI0017:00/root0/endpoint{i + 2}"
+            (self.sys / port / decoder).mkdir(parents=True)
+            (self.sys / port / "uport").symlink_to((self.sys / "bus/cxl/devices" / memory).resolve())
+            (self.sys / "bus/cxl/devices" / decoder).symlink_to(self.sys / port / decoder)
+            self.write(f"{base}/target{i}", decoder)
+        (self.sys / "bus/cxl/devices" / name).symlink_to(self.sys / base)
+
+    def dax(self, name, size=512 << 20, align=2 << 20, driver="device_dax", region="region0", mode=0o600, extents=1):
+        inner = f"{region}/dax_region0" if region else "hmem.0"
+        base = f"devices/platform/ACPI0017:00/root0/decoder0.0/{inner}/{name}"
+        self.write(f"{base}/size", size)
+        self.write(f"{base}/align", align)
+        self.write(f"{base}/target_node", 1)
+        for i in range(extents):
+            self.write(f"{base}/mapping{i}/start", "0x0")
+        self.driver(base, driver)
+        link = self.sys / "bus/dax/devices" / name
+        if not link.is_symlink():
+            link.symlink_to(self.sys / base)
+        node = self.dev / name
+        node.write_bytes(b"")
+        node.chmod(mode)
+
+    def driver(self, base, name):
+        link = self.sys / base / "driver"
+        link.unlink(missing_ok=True)
+        if name:
+            drivers = self.sys / "bus/dax/drivers" / name
+            drivers.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(drivers)

@@ -1,0 +1,57 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Fixtures of the merapi command's tests."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+from cli_harness import MockSystem, Process, binary
+
+
+@pytest.fixture
+def folder():
+    # Short, for the length that a unix socket's path may have, and on tmpfs.
+    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
+    with tempfile.TemporaryDirectory(prefix="merapi-", dir=base) as path:
+        yield Path(path)
+
+
+@pytest.fixture
+def start():
+    """start(command...): a process that ends with the test."""
+    started = []
+
+    def make(*command, **more):
+        started.append(Process(*command, **more))
+        return started[-1]
+
+    yield make
+    for process in started:
+        process.end()
+
+
+@pytest.fixture
+def device(folder, start):
+    """A device process at a socket of its own."""
+    process = start(binary("merapi-device"), "--model", "--socket", folder / "d.sock")
+    process.wait_line("ready")
+    process.socket = folder / "d.sock"
+    return process
+
+
+@pytest.fixture
+def window_file(folder, start):
+    """A window file with a traced random heap that nobody has open any more."""
+    path = folder / "window"
+    served = start(binary("merapi-device"), "--model", "--window", path, "--size", "64M")
+    served.wait_line("ready")
+    probe = start(binary("device_probe"), f"file:{path}", "--seed", "7", "--cycles", "1")
+    assert probe.process.wait(120) == 0, probe.errors
+    served.end()
+    return path
+
+
+@pytest.fixture
+def system(tmp_path):
+    return MockSystem(tmp_path)

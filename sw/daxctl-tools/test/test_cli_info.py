@@ -1,0 +1,148 @@
+# SPDX-License-Identifier: Apache-2.0
+"""merapi info, list and top on real windows."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+from cli_harness import ABSENT, DENIED, OK, binary, merapi, wait_until
+
+
+def hold(start, device):
+    """A live host: a probe that traces and then neither reads completions nor ends."""
+    probe = start(binary("device_probe"), f"device:{device.socket}", "--hold")
+    probe.wait_line("tracing")
+    return probe
+
+
+def test_window_file(window_file):
+    before = window_file.read_bytes()
+    done = merapi("info", window_file, "--json")
+    assert done.status == OK, done.err
+    info = done.json()
+    assert info["kind"] == "window"
+    assert info["bytes"] == os.path.getsize(window_file)
+    assert info["device"]["kind"] == "model"
+    assert info["device"]["coherence"] == "coherent"
+    assert info["config"]["region_count"] == 24
+    assert info["config"]["region_bytes"] == 1 << 18
+    assert info["counters"]["objects_marked"] > 0
+    assert info["fault"]["code"] == "none"
+    assert not info["attached"]
+    areas = {area["area"]: area for area in info["layout"]}
+    assert areas["heap"]["bytes"] >= 24 << 18
+    assert areas["heap"]["offset"] % (2 << 20) == 0
+    assert window_file.read_bytes() == before, "looking changed the window"
+
+
+def test_text_shows_the_same(window_file):
+    done = merapi("info", window_file)
+    assert done.status == OK
+    assert "24 regions of 256 KiB" in done.out
+    assert "objects_marked" in done.out
+
+
+def test_live_window_by_pid_is_not_disturbed(device, start):
+    probe = hold(start, device)
+    first = merapi("info", f"pid:{probe.pid}", "--json").json()
+    assert first["attached"]
+    assert first["host"]["pid"] == probe.pid
+    assert first["device"]["pid"] == device.pid
+    second = merapi("info", f"pid:{probe.pid}", "--json").json()
+    assert second["generation"] == first["generation"]
+    assert probe.process.poll() is None
+
+
+def test_no_file(folder):
+    done = merapi("info", folder / "nothing")
+    assert done.status == ABSENT
+    assert "expected" in done.err and "found" in done.err
+    assert done.out == ""
+
+
+def test_not_a_window(folder):
+    path = folder / "zeros"
+    path.write_bytes(bytes(1 << 20))
+    done = merapi("info", path)
+    assert done.status == ABSENT
+    assert "expected" in done.err
+
+
+def test_truncated_file(window_file):
+    os.truncate(window_file, 1 << 20)
+    done = merapi("info", window_file)
+    assert done.status == ABSENT
+    assert "expected" in done.err
+
+
+def test_file_truncated_under_top(window_file, start):
+    watch = start(binary("merapi"), "top", window_file, "--interval", "0.05", "--json")
+    watch.wait_line("[")
+    os.truncate(window_file, 0)
+    assert watch.process.wait(30) == ABSENT
+    wait_until(lambda: any("became smaller" in line for line in watch.errors))
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
+def test_no_permission(window_file):
+    os.chmod(window_file, 0o600)
+    os.chmod(window_file.parent, 0o755)
+    copy = window_file.parent / "merapi"
+    copy.write_bytes(Path(binary("merapi")).read_bytes())
+    copy.chmod(0o755)
+    done = subprocess.run([copy, "info", window_file], capture_output=True, text=True, user=65534, group=65534)
+    assert done.returncode == DENIED, done.stderr
+    assert "Permission denied" in done.stderr
+
+
+def test_list_shows_window_host_and_tracer(device, start):
+    probe = hold(start, device)
+    found = merapi("list", "--json").json()
+    mine = [w for w in found["windows"] if any(u["pid"] == probe.pid for u in w["users"])]
+    assert len(mine) == 1
+    roles = {u["pid"]: u["role"] for u in mine[0]["users"]}
+    assert roles == {probe.pid: "host", device.pid: "device"}
+    assert mine[0]["attached"]
+    assert mine[0]["tracer"]["kind"] == "model"
+    tracer = next(t for t in found["tracers"] if t["pid"] == device.pid)
+    assert tracer["sockets"] == [str(device.socket)]
+    assert tracer["windows"] == 1
+
+
+def test_list_shows_expanders_regions_and_dax(system):
+    system.expander("mem0")
+    system.expander("mem1")
+    system.region("region0", ["mem0", "mem1"])
+    system.dax("dax0.0")
+    found = system.run("list", "--json").json()
+    assert [e["expander"] for e in found["expanders"]] == ["mem0", "mem1"]
+    assert found["expanders"][0]["volatile_bytes"] == 512 << 20
+    assert found["regions"][0]["expanders"] == ["mem0", "mem1"]
+    assert found["regions"][0]["interleave_ways"] == 2
+    assert found["dax"][0]["mode"] == "devdax"
+    assert found["dax"][0]["region"] == "region0"
+
+
+def test_top_once(device, start):
+    probe = start(binary("device_probe"), f"device:{device.socket}", "--cycles", "200", "--linger-ms", "20")
+    wait_until(lambda: merapi("info", f"pid:{probe.pid}").status == OK)
+    done = merapi("top", f"pid:{probe.pid}", "--once", "--interval", "1", "--json")
+    assert done.status == OK, done.err
+    (window,) = done.json()
+    assert window["traces"] > 0
+    assert window["traces_per_s"] > 0
+    assert window["seconds"] >= 1
+    assert set(window["stalls_per_s"]) >= {"stall_memory", "stall_grey"}
+
+
+def test_top_of_nothing(folder):
+    done = merapi("top", folder / "nothing", "--once")
+    assert done.status == ABSENT
+
+
+def test_json_is_parsable_and_alone_on_stdout(window_file):
+    done = merapi("info", window_file, "--json")
+    json.loads(done.out)
+    assert done.err == ""

@@ -94,7 +94,7 @@ def jtreg(name, jdk, tests, options, jobs):
         for line in process.stdout:
             log.write(line)
             log.flush()
-            if re.match(r"(Passed|FAILED|Error): ", line):
+            if re.match(r"(Passed|FAILED|Error): +\S+\.java", line):
                 done += 1
                 if not line.startswith("Passed") or done % 10 == 0:
                     say(f"{name}: {done} test(s); {line.strip()}")

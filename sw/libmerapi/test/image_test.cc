@@ -86,7 +86,12 @@ TEST_F(Image, ComesBackAsItWas) {
       << error_.message;
   EXPECT_GE(merapi_window_bytes(other), merapi_image_window_bytes(image));
   std::memset(merapi_map_area(other, MERAPI_AREA_HEAP), 0xEE, geometry.heap_bytes);
+  auto* control = static_cast<uint8_t*>(merapi_map_area(other, MERAPI_AREA_SUBMISSION)) -
+                  merapi_layout_of(other)->area[MERAPI_AREA_SUBMISSION].offset;
+  const uint64_t generation = 1001;  // this window had a life of its own, and its generations go on
+  std::memcpy(control + MERAPI_HOST_INDEX_OFFSET, &generation, sizeof generation);
   ASSERT_EQ(merapi_image_load(image, other, &error_), 0) << error_.message;
+  EXPECT_GE(merapi_generation(other), generation);
   EXPECT_EQ(std::memcmp(merapi_map_area(other, MERAPI_AREA_HEAP), heap_, geometry.heap_bytes), 0);
   EXPECT_EQ(merapi_limit_get(other, 2), 0x212340u);
   merapi_shape shape;

@@ -12,6 +12,9 @@ namespace {
 
 // Deferred objects wait at most this long for company, so that the host works while the device traces.
 constexpr uint64_t kBatchNs = 30'000;
+// Aim between two looks at the host's requests, well below the 100 us that a pause may take.
+constexpr uint64_t kSliceNs = 15'000;
+constexpr int64_t kShortestSlice = 64;
 constexpr uint64_t kNotifyNs = 20'000;
 // While the completion ring is full the host's doorbell wakes us; this bounds what a lost one costs.
 constexpr uint64_t kStallSleepUs = 1000;
@@ -31,6 +34,7 @@ Model::Model(const WindowMemory& memory, EngineHost* host, const EngineOptions& 
       host_(host),
       options_(options),
       strict_(tracer.strict),
+      longest_slice_(tracer.slice),
       slice_(tracer.slice),
       step_ns_(tracer.step_ns),
       control_(memory.base),
@@ -75,7 +79,14 @@ bool Model::turn(Step* result) {
     set_state(MERAPI_DEVICE_STATE_TRACING);
     uint64_t start = now_ns();
     Tracer::Exit exit = tracer_.run(slice_);
-    tracing_ns_ += now_ns() - start;
+    uint64_t took = now_ns() - start;
+    tracing_ns_ += took;
+    // A unit of work costs 5 ns in a dense heap and a hundred times that when every reference misses the caches.
+    if (took > kSliceNs) {
+      slice_ = std::max(slice_ / 2, std::min<int64_t>(kShortestSlice, longest_slice_));
+    } else if (took < kSliceNs / 2) {
+      slice_ = std::min(slice_ + slice_ / 4 + 1, longest_slice_);
+    }
     if (exit == Tracer::Exit::kFault) {
       fault(tracer_.fault());
     } else {

@@ -73,7 +73,8 @@ class Model : public Engine {
   EngineHost* host_;
   EngineOptions options_;
   const bool strict_;
-  const int64_t slice_;
+  const int64_t longest_slice_;
+  int64_t slice_;  // adapts to how long the last ones took
   const uint64_t step_ns_;
   Control control_;
   Completions completions_;
@@ -87,7 +88,7 @@ class Model : public Engine {
   bool paused_ = false;
   bool fault_recorded_ = false;
   bool memory_gone_ = false;  // a memory error ended the context
-  bool rings_ok_ = false;  // the ring areas of this generation passed the checks
+  bool rings_ok_ = false;     // the ring areas of this generation passed the checks
   Rings rings_;
   Geometry geometry_;
   uint32_t bitmap_ = 0;

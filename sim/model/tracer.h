@@ -92,8 +92,8 @@ struct TracerOptions {
   uint32_t stack_entries = 512 * 1024;
   bool use_spill = true;
   bool strict = false;
-  // Units of work between two looks at the host's requests: a few microseconds.
-  int64_t slice = 512;
+  // Units of work between two looks at the host's requests, at most; fewer where a unit takes long.
+  int64_t slice = 1024;
   // How long step() goes on before it returns.
   uint64_t step_ns = 2'000'000;
 };

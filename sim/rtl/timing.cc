@@ -10,7 +10,9 @@ class RandomTiming : public Timing {
  public:
   explicit RandomTiming(const RandomTimingOptions& o) : o_(o), state_(o.seed * 2 + 1) {}
 
-  bool accepts(unsigned, uint64_t, bool) override { return o_.accept_percent >= 100 || next() % 100 < o_.accept_percent; }
+  bool accepts(unsigned, uint64_t, bool) override {
+    return o_.accept_percent >= 100 || next() % 100 < o_.accept_percent;
+  }
   void start(unsigned, uint64_t, bool, uint32_t token) override {
     uint64_t wait = o_.least + (o_.most > o_.least ? next() % (o_.most - o_.least + 1) : 0);
     waiting_.push({now_ + wait, order_++, token});

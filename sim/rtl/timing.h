@@ -34,6 +34,10 @@ struct RandomTimingOptions {
 };
 std::unique_ptr<Timing> make_random_timing(const RandomTimingOptions& options);
 
+// For a device process: DRAMsim3 with this configuration for as many ports as the preset has, at 250 MHz, or, with an
+// empty one, an ideal memory that answers after 100 ns.
+std::unique_ptr<Timing> make_timing(const std::string& dram_config, const std::string& preset);
+
 // DRAMsim3. `config` is one of its .ini files; `clock_mhz` the tracer's clock. Port n has channel(s) of its own.
 std::unique_ptr<Timing> make_dram_timing(const std::string& config, unsigned ports, double clock_mhz);
 

@@ -17,31 +17,31 @@ namespace merapi::sim::rtl {
 template <typename V, unsigned kPort>
 struct Pins;
 
-#define MERAPI_AXI_PINS(n)                                             \
-  template <typename V>                                                \
-  struct Pins<V, n> {                                                  \
-    V& v;                                                              \
-    auto& ar_valid() { return v.io_axi_##n##_ar_valid; }               \
-    auto& ar_ready() { return v.io_axi_##n##_ar_ready; }               \
-    auto& ar_id() { return v.io_axi_##n##_ar_bits_id; }                \
-    auto& ar_addr() { return v.io_axi_##n##_ar_bits_addr; }            \
-    auto& r_valid() { return v.io_axi_##n##_r_valid; }                 \
-    auto& r_ready() { return v.io_axi_##n##_r_ready; }                 \
-    auto& r_id() { return v.io_axi_##n##_r_bits_id; }                  \
-    auto& r_data() { return v.io_axi_##n##_r_bits_data; }              \
-    auto& r_resp() { return v.io_axi_##n##_r_bits_resp; }              \
-    auto& aw_valid() { return v.io_axi_##n##_aw_valid; }               \
-    auto& aw_ready() { return v.io_axi_##n##_aw_ready; }               \
-    auto& aw_id() { return v.io_axi_##n##_aw_bits_id; }                \
-    auto& aw_addr() { return v.io_axi_##n##_aw_bits_addr; }            \
-    auto& w_valid() { return v.io_axi_##n##_w_valid; }                 \
-    auto& w_ready() { return v.io_axi_##n##_w_ready; }                 \
-    auto& w_data() { return v.io_axi_##n##_w_bits_data; }              \
-    auto& w_strb() { return v.io_axi_##n##_w_bits_strb; }              \
-    auto& b_valid() { return v.io_axi_##n##_b_valid; }                 \
-    auto& b_ready() { return v.io_axi_##n##_b_ready; }                 \
-    auto& b_id() { return v.io_axi_##n##_b_bits_id; }                  \
-    auto& b_resp() { return v.io_axi_##n##_b_bits_resp; }              \
+#define MERAPI_AXI_PINS(n)                                  \
+  template <typename V>                                     \
+  struct Pins<V, n> {                                       \
+    V& v;                                                   \
+    auto& ar_valid() { return v.io_axi_##n##_ar_valid; }    \
+    auto& ar_ready() { return v.io_axi_##n##_ar_ready; }    \
+    auto& ar_id() { return v.io_axi_##n##_ar_bits_id; }     \
+    auto& ar_addr() { return v.io_axi_##n##_ar_bits_addr; } \
+    auto& r_valid() { return v.io_axi_##n##_r_valid; }      \
+    auto& r_ready() { return v.io_axi_##n##_r_ready; }      \
+    auto& r_id() { return v.io_axi_##n##_r_bits_id; }       \
+    auto& r_data() { return v.io_axi_##n##_r_bits_data; }   \
+    auto& r_resp() { return v.io_axi_##n##_r_bits_resp; }   \
+    auto& aw_valid() { return v.io_axi_##n##_aw_valid; }    \
+    auto& aw_ready() { return v.io_axi_##n##_aw_ready; }    \
+    auto& aw_id() { return v.io_axi_##n##_aw_bits_id; }     \
+    auto& aw_addr() { return v.io_axi_##n##_aw_bits_addr; } \
+    auto& w_valid() { return v.io_axi_##n##_w_valid; }      \
+    auto& w_ready() { return v.io_axi_##n##_w_ready; }      \
+    auto& w_data() { return v.io_axi_##n##_w_bits_data; }   \
+    auto& w_strb() { return v.io_axi_##n##_w_bits_strb; }   \
+    auto& b_valid() { return v.io_axi_##n##_b_valid; }      \
+    auto& b_ready() { return v.io_axi_##n##_b_ready; }      \
+    auto& b_id() { return v.io_axi_##n##_b_bits_id; }       \
+    auto& b_resp() { return v.io_axi_##n##_b_bits_resp; }   \
   };
 MERAPI_AXI_PINS(0)
 MERAPI_AXI_PINS(1)
@@ -109,9 +109,8 @@ class Verilated : public Simulation {
 
   template <typename F>
   void each_port(F f) {
-    [&]<unsigned... n>(std::integer_sequence<unsigned, n...>) {
-      (f(Pins<V, n>{v_}, n), ...);
-    }(std::make_integer_sequence<unsigned, kPorts>{});
+    [&]<unsigned... n>(std::integer_sequence<unsigned, n...>) { (f(Pins<V, n>{v_}, n), ...); }
+    (std::make_integer_sequence<unsigned, kPorts>{});
   }
   bool stalled() {
     if (options_.stall_percent == 0) return false;

@@ -29,7 +29,8 @@ class RtlFault : public testing::Test {
   // An object of `klass` at heap offset `at`, greyed by the host.
   void object(uint64_t at, uint32_t klass, uint64_t reference) {
     std::memcpy(window_.heap() + at + 8, &klass, 4);
-    uint32_t narrow = reference == 0 ? 0 : uint32_t((reference - window_.shape.narrow_base) >> window_.shape.narrow_shift);
+    uint32_t narrow =
+        reference == 0 ? 0 : uint32_t((reference - window_.shape.narrow_base) >> window_.shape.narrow_shift);
     std::memcpy(window_.heap() + at + 12, &narrow, 4);
     window_.mark(0, at);
   }
@@ -68,7 +69,12 @@ TEST_F(RtlFault, NoneAndIdle) {
   std::memcpy(window_.heap() + 128 + 8, &kKlass, 4);
   machine();
   trace();
-  ASSERT_TRUE(machine_->run_until([&] { machine_->complete(); return machine_->idle(); }, kPatience));
+  ASSERT_TRUE(machine_->run_until(
+      [&] {
+        machine_->complete();
+        return machine_->idle();
+      },
+      kPatience));
   EXPECT_TRUE(window_.marked(0, 128));
   EXPECT_EQ(window_.live()[0], 3u);
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), 1u);
@@ -205,7 +211,8 @@ TEST_F(RtlFault, MemoryErrorsAnywhere) {
   for (uint64_t nth = 40; nth < 110; nth++) {
     Window window(window_.shape);
     std::memcpy(window.base, window_.base, 4096);
-    for (int a : {MERAPI_AREA_SHAPES, MERAPI_AREA_LIMITS}) std::memcpy(window.area(a), window_.area(a), window.layout.area[a].size);
+    for (int a : {MERAPI_AREA_SHAPES, MERAPI_AREA_LIMITS})
+      std::memcpy(window.area(a), window_.area(a), window.layout.area[a].size);
     std::memcpy(window.heap(), window_.heap(), 4096);
     window.mark(0, 64);
     RtlMachineOptions o;
@@ -214,7 +221,12 @@ TEST_F(RtlFault, MemoryErrorsAnywhere) {
     ASSERT_TRUE(m.attach());
     m.begin(0);
     m.command(MERAPI_OP_TRACE_REGION, 0, window.shape.regions, 0);
-    m.run_until([&] { m.complete(); return m.idle() || m.fault().code != 0; }, 20000);
+    m.run_until(
+        [&] {
+          m.complete();
+          return m.idle() || m.fault().code != 0;
+        },
+        20000);
     if (m.idle()) {
       // The error hit a look at the host while nothing was attached, or was never reached.
       EXPECT_TRUE(window.marked(0, 128)) << nth;

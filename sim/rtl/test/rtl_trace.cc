@@ -17,6 +17,7 @@ namespace {
 
 using merapi::sim::test::Closure;
 using merapi::sim::test::ClosureInput;
+using merapi::sim::test::compare_marks;
 using merapi::sim::test::HeapMaker;
 using merapi::sim::test::MadeObject;
 using merapi::sim::test::naive_closure;
@@ -24,8 +25,12 @@ using merapi::sim::test::Random;
 using merapi::sim::test::Topology;
 using merapi::sim::test::WindowShape;
 
-// Time in which anything that needs the memory alone must be over, in cycles: on-chip sweeps and slow memories included.
+// Time in which anything that needs the memory alone must be over, in cycles: on-chip sweeps and slow memories
+// included.
 constexpr uint64_t kPatience = 200'000;
+
+// Overflows for most heaps made here; the larger one never does.
+constexpr uint64_t kSmallSpill = 4096;
 
 WindowShape choose_shape(Random* r) {
   WindowShape s;
@@ -36,7 +41,7 @@ WindowShape choose_shape(Random* r) {
   s.regions = uint32_t(r->between(1, 20));
   s.mirror_size_offset = uint32_t(8 + s.klass_bytes + 4 * r->below(8));
   s.narrow_shift = r->percent(70) ? std::min<uint8_t>(s.alignment_log2, 5) : uint8_t(r->below(4));
-  s.spill_bytes = r->percent(50) ? 4096 : 65536;
+  s.spill_bytes = r->percent(50) ? kSmallSpill : 1 << 20;
   s.heap_base = UINT64_C(0x600000000) + r->below(1000) * 0x10000;
   s.narrow_base = r->percent(50) ? s.heap_base - 0x1000 : s.heap_base;
   return s;
@@ -79,7 +84,8 @@ class Trace {
       }
       const merapi_fault_record& f = machine_->fault();
       if (f.code != 0) {
-        error_ << "fault " << merapi_fault_name(f.code) << " address " << std::hex << f.address << " detail " << f.detail;
+        error_ << "fault " << merapi_fault_name(f.code) << " address " << std::hex << f.address << " detail "
+               << f.detail;
         break;
       }
       act();
@@ -94,6 +100,8 @@ class Trace {
   }
 
  private:
+  bool small_spill() const { return knobs_.tiny_spill || window_.shape.spill_bytes == kSmallSpill; }
+
   void start_cycle() {
     commands_.clear();
     pending_.clear();
@@ -106,7 +114,7 @@ class Trace {
     machine_->begin(bitmap_);
     uint32_t at = 0, n = window_.shape.regions;
     // Flagged chunks are swept whole, commanded or not: where greys are dropped, every region is commanded.
-    bool all = knobs_.tiny_spill;
+    bool all = small_spill();
     std::vector<std::pair<uint32_t, uint32_t>> slices;
     while (at < n) {
       uint32_t count = uint32_t(r_.between(1, std::min<uint64_t>(n - at, 8)));
@@ -268,7 +276,8 @@ class Trace {
         hash = (hash ^ w) * UINT64_C(0x100000001b3) + i;
       }
     };
-    for (int a : {MERAPI_AREA_BITMAP0, MERAPI_AREA_BITMAP1, MERAPI_AREA_LIVE, MERAPI_AREA_SPILL, MERAPI_AREA_COMPLETION}) {
+    for (int a :
+         {MERAPI_AREA_BITMAP0, MERAPI_AREA_BITMAP1, MERAPI_AREA_LIVE, MERAPI_AREA_SPILL, MERAPI_AREA_COMPLETION}) {
       bool bitmap = a == MERAPI_AREA_BITMAP0 || a == MERAPI_AREA_BITMAP1;
       add(window_.area(a),
           bitmap ? window_.heap_bytes() >> (window_.shape.alignment_log2 + 3) : window_.layout.area[a].size);
@@ -334,21 +343,13 @@ class Trace {
     if (!expected_done_.empty()) error_ << "a DONE is missing; ";
     std::memcpy(before_.data() + window_.layout.area[MERAPI_AREA_LIMITS].offset, window_.limits(),
                 window_.shape.regions * 8);
-    ClosureInput in;
-    in.window = before_.data();
-    in.bitmap = bitmap_;
+    ClosureInput in = ClosureInput::of_window(before_.data(), bitmap_);
     in.commanded = commanded_;
     in.submitted = submitted_;
     in.answer_object = [&](uint64_t a) { return maker_->answer(a); };
     in.answer_klass = in.answer_object;
     Closure want = naive_closure(in);
-
-    uint64_t step = uint64_t{1} << window_.shape.alignment_log2;
-    std::set<uint64_t> have;
-    for (uint64_t at = 0; at < window_.heap_bytes(); at += step) {
-      if (window_.marked(int(bitmap_), at)) have.insert(at);
-    }
-    compare("marked", have, want.marked);
+    error_ << compare_marks(in, want, window_.area(MERAPI_AREA_BITMAP0 + int(bitmap_)));
     // Reported before it was reclaimed: the host checks limits itself.
     for (uint64_t o : reclaimed_) deferred_.erase(o), unsized_.erase(o);
     compare("deferred", deferred_, want.deferred);
@@ -361,13 +362,13 @@ class Trace {
       }
     }
     auto count = [&](int c) { return machine_->counter(c); };
-    if (reclaimed_.empty() && count(MERAPI_COUNTER_OBJECTS_MARKED) != want.newly.size()) error_ << "OBJECTS_MARKED; ";
+    if (reclaimed_.empty() && count(MERAPI_COUNTER_OBJECTS_MARKED) != want.newly_count) error_ << "OBJECTS_MARKED; ";
     uint64_t sum = count(MERAPI_COUNTER_REFS_NULL) + count(MERAPI_COUNTER_REFS_OUTSIDE) +
                    count(MERAPI_COUNTER_REFS_ABOVE_LIMIT) + count(MERAPI_COUNTER_REFS_MARKED) +
                    count(MERAPI_COUNTER_OBJECTS_MARKED) + count(MERAPI_COUNTER_GREYS_DROPPED);
     // A refused GREY entry is offered again as a whole, so that some of its references end more than once.
     uint64_t read = count(MERAPI_COUNTER_REFERENCES_READ) + count(MERAPI_COUNTER_GREYS_SUBMITTED);
-    if (knobs_.tiny_spill ? sum < read : sum != read) error_ << "references: " << sum << " not " << read << "; ";
+    if (small_spill() ? sum < read : sum != read) error_ << "references: " << sum << " not " << read << "; ";
     uint64_t heap = window_.layout.area[MERAPI_AREA_HEAP].offset;
     if (reclaimed_.empty() && std::memcmp(window_.heap(), before_.data() + heap, window_.heap_bytes()) != 0) {
       error_ << "the heap was written; ";

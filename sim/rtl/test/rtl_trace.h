@@ -13,7 +13,7 @@ namespace merapi::sim::rtl::test {
 struct TraceKnobs {
   std::string preset = "sim-small";
   bool pauses = true;
-  bool reclaims = true;   // humongous primitive arrays disappear in pauses
+  bool reclaims = true;  // humongous primitive arrays disappear in pauses
   bool aborts = true;
   bool tiny_spill = false;  // the spill area is removed from the directory: greys are dropped
   bool slow_host = false;   // leaves completions in the ring for long

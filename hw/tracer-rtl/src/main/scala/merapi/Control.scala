@@ -7,6 +7,7 @@ import chisel3.util._
 /** What the control unit sees of the tracing core. All of it is a fact of the present cycle. */
 class CoreStatus(p: TracerParameters) extends Bundle {
   val quiet        = Bool() // held: nothing moves
+  val moving       = UInt(9.W) // what does: lanes, filters, host's filter, banks, walker, live, stores, sweep, clearer
   val empty        = Bool() // no grey, no object, no reference, no sweep
   val cleaned      = Bool() // no dirty bitmap line
   val liveFlushed  = Bool()
@@ -82,6 +83,7 @@ class Control(p: TracerParameters) extends Module {
     val greys       = Output(UInt(3.W))
     val rescan      = Output(Bool())
     val paused      = Output(Bool())
+    val step        = Output(UInt(6.W)) // state of this unit, for debugging
     val sleeping    = Output(Bool()) // nothing to do before the host does something
   })
   import Contract._
@@ -275,6 +277,7 @@ class Control(p: TracerParameters) extends Module {
   io.consumed := taken
   val nothingToDo = !attached || paused || faulted ||
     (page.consumed === submitted && !running && !greyLeft && !done.valid && (!inCycle || page.idle))
+  io.step := state.asUInt
   io.sleeping := state === State.Pace && nothingToDo && !pending && (!attached || !indexDirty) &&
     (io.reportsEmpty || !attached || faulted || paused)
 

@@ -19,7 +19,8 @@ class GreyStore(p: TracerParameters) extends Module {
   private val depth   = p.greyDepth
   private val address = log2Ceil(depth)
   private val perLine = p.greysPerLine
-  private val reserve = p.slots + 2
+  // Given-back objects, and a line that comes back while marks are pushed.
+  private val reserve = p.slots + 2 + perLine
 
   val io = IO(new Bundle {
     val spillFirst = Input(UInt(p.lineAddress.W))
@@ -68,7 +69,7 @@ class GreyStore(p: TracerParameters) extends Module {
   push.io.in(2).bits  := io.sweep.bits
   io.sweep.ready      := push.io.in(2).ready && sweepRoom
   push.io.out.ready   := true.B
-  assert(!(push.io.out.valid && count === depth.U), "a grey pushed onto a full queue")
+  assert(!((push.io.out.valid || state === State.Scatter) && count === depth.U), "a grey pushed onto a full queue")
 
   // One read a cycle: gather for the spill, or take.
   val gather    = state === State.Gather && moved < perLine.U

@@ -21,7 +21,8 @@ import chisel3.util._
   *
   * Why it cannot deadlock: an operation never waits in s1. A reference that cannot go on is parked and offered again
   * with the lowest priority; what it waits for (an MSHR, a write-back entry, room in the dirty list, a fill) is
-  * freed by memory answers, fills and cleaning, which all have priority over it. When the grey store and its spill
+  * freed by memory answers, fills and cleaning, which all have priority over it; a replay, which has priority over
+  * cleaning, lets it pass when the dirty list is full. When the grey store and its spill
   * are full, the reference is dropped (its source is flagged) or, if it is the host's, refused: neither waits.
   *
   * Invariants: a dirty line has an entry in the dirty list, so that dirty lines are bounded and `clean` finds them
@@ -152,9 +153,11 @@ class MarkBank(p: TracerParameters) extends Module {
   }
 
   val wantFill   = replaying && !installed && !special
-  val wantReplay = replaying && installed && !special
+  // A replay may wait for room in the dirty list, which only cleaning makes: with a full list, cleaning goes first.
+  val mustClean  = dirty.io.deq.valid && !dirtyRoom && !special
+  val wantReplay = replaying && installed && !special && !mustClean
   val wantClean  = dirty.io.deq.valid && !special &&
-    (io.clean || dirty.io.count > (p.dirtyBound - p.dirtyBound / 4).U)
+    (mustClean || io.clean || dirty.io.count > (p.dirtyBound - p.dirtyBound / 4).U)
   val wantParked = parkedValid && !special
   val acceptRef  = !parkedValid && !parking && !(wantFill || wantReplay || wantClean) && !io.sweeping
 

@@ -186,7 +186,12 @@ class ScanLane(p: TracerParameters) extends Module {
   e.valid := arrived.io.deq.valid && (!needs || cache.io.done)
   arrived.io.deq.ready := e.ready && (!needs || cache.io.done)
   cache.io.accept  := e.fire && needs
-  cache.io.setSeen := e.fire && needs && cache.io.found
+  // Reported when the object is evaluated for good, not when it goes for its size first.
+  val sizesLater = inHeader && (cache.io.shape.kind === Contract.ShapeKind.Mirror.U ||
+    (cache.io.shape.kind === Contract.ShapeKind.ObjArray.U || cache.io.shape.kind === Contract.ShapeKind.PrimArray.U) &&
+    !e.bits.extraKnown)
+  cache.io.setSeen    := e.fire && needs && cache.io.found && !sizesLater
+  cache.io.forgetSeen := io.giveBack.fire
   e.bits.slot   := a.slot
   e.bits.data   := a.data
   e.bits.phase  := a.phase

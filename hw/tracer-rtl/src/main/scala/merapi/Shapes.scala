@@ -177,6 +177,7 @@ class ShapeCache(p: TracerParameters) extends Module {
     val seen       = Output(Bool())
     val setSeen    = Input(Bool())  // with done: mark it reported
     val accept     = Input(Bool())  // with done: the answer was taken
+    val forgetSeen = Input(Bool())  // a report did not leave after all
     val invalidate = Input(Bool())
     val missed     = Output(Bool())
     val walker     = new ShapePort(p)
@@ -225,7 +226,7 @@ class ShapeCache(p: TracerParameters) extends Module {
     when(mine) { ways(w).write(set, entry) }
     valid(w) := Mux(io.invalidate, 0.U, Mux(mine, valid(w) | bit, valid(w)))
     seen(w) := Mux(
-      io.invalidate,
+      io.invalidate || io.forgetSeen,
       0.U,
       Mux(mine, seen(w) & ~bit, Mux(io.setSeen && state === State.Look && hits(w), seen(w) | bit, seen(w)))
     )

@@ -8,6 +8,9 @@ class TracerStatus extends Bundle {
   val sleeping = Bool()
   val state    = UInt(4.W)
   val cycle    = UInt(32.W)
+  // Where the control unit is and which units move: what to look at first when a simulation does not end.
+  val step   = UInt(6.W)
+  val moving = UInt(9.W)
 }
 
 /** The tracer: one context on one window. Shells give it a window (its AXI addresses start at the window's byte 0)
@@ -100,4 +103,6 @@ class Tracer(p: TracerParameters) extends Module {
   io.status.sleeping := control.io.sleeping
   io.status.state    := control.io.page.state
   io.status.cycle    := control.io.page.cycle
+  io.status.step     := control.io.step
+  io.status.moving   := core.io.status.moving
 }

@@ -142,6 +142,19 @@ class TracerCore(p: TracerParameters) extends Module {
   private def any(xs: Seq[Bool]): Bool = xs.reduce(_ || _)
   val passing = all(filters.map(_.io.quiet)) && hostFilter.io.quiet && all(banks.map(_.io.quiet)) && walker.io.quiet &&
     live.io.quiet && all(lanes.map(_.io.quiet))
+  io.status.moving := Cat(
+    Seq(
+      all(lanes.map(_.io.quiet)),
+      all(filters.map(_.io.quiet)),
+      hostFilter.io.quiet,
+      all(banks.map(_.io.quiet)),
+      walker.io.quiet,
+      live.io.quiet,
+      all(stores.map(_.io.quiet)),
+      sweep.io.quiet,
+      clearer.io.quiet
+    ).map(!_)
+  )
   io.status.quiet := passing && all(stores.map(_.io.quiet)) && sweep.io.quiet && clearer.io.quiet
   io.status.empty := passing && all(lanes.map(_.io.empty)) && all(stores.map(_.io.empty)) && !sweep.io.busy &&
     !clearer.io.busy

@@ -3,6 +3,7 @@
 
 import json
 
+import pytest
 from topology import MIB
 
 SIZE = 1024 * MIB
@@ -46,6 +47,8 @@ def test_writes_to_the_file_are_seen_in_the_guest(window):
 
 
 def test_expander_is_mapped_directly(window):
+    if window.machine.clock != "real":
+        pytest.skip("on a busy machine the guest's clock counts instructions and tells nothing about speed")
     # Each access as a call into QEMU's device model would be a hundred times slower than memory.
     speeds = window.machine.check(f"merapi-dax read {window.device} {32 * MIB}", 120).splitlines()
     expander, ordinary = map(float, speeds[-1].split())

@@ -12,6 +12,14 @@ int main(int argc, char** argv) {
   add_info(cli);
   add_list(cli);
   add_top(cli);
+  add_provision(cli);
+  add_windows(cli);
+  add_trace(cli);
+  add_save(cli);
+  add_load(cli);
   add_replay(cli);
+  add_export(cli);
+  add_reset(cli);
+  add_doctor(cli);
   return cli.main(argc, argv);
 }

@@ -193,8 +193,7 @@ std::vector<PmemRegion> pmem_regions() {
     r.bytes = number_or(device + "/size", 0);
     r.available = number_or(device + "/available_size", 0);
     r.mappings = unsigned(number_or(device + "/mappings", 0));
-    const std::string above = component(fs::path(resolved(device)).parent_path().string(), "region");
-    r.cxl_region = above;
+    r.start = number_or(device + "/resource", 0);
     found.push_back(r);
   }
   return found;

@@ -70,8 +70,8 @@ struct PmemRegion {
   std::string name;
   uint64_t bytes = 0;
   uint64_t available = 0;
+  uint64_t start = 0;     // physical address, that of the CXL region it lies in; 0 when not readable (root only)
   unsigned mappings = 0;  // memory devices it is made of
-  std::string cxl_region;
 };
 std::vector<PmemRegion> pmem_regions();
 

@@ -89,6 +89,21 @@ class Process:
         return self.process.wait(20)
 
 
+def patched_jdk():
+    jdk = ROOT / "build/jdk/image"
+    if not (jdk / "bin/java").exists():
+        pytest.fail(f"expected the patched JDK at {jdk}, found nothing; run 'make jdk'", pytrace=False)
+    return jdk
+
+
+def compile_java(folder, name, text):
+    """Compile one class into the folder."""
+    compiler = patched_jdk() / "bin/javac"
+    source = folder / f"{name}.java"
+    source.write_text(text)
+    subprocess.run([compiler if compiler.exists() else "javac", "-d", folder, source], check=True, timeout=300)
+
+
 class MockSystem:
     """A sysfs tree, a /dev and programs on PATH. The programs act on the tree as the kernel would, record their
     command lines in `calls`, and fail with the words of the file NAME.fail when there is one."""

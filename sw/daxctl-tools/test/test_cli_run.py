@@ -5,11 +5,9 @@ import json
 import os
 import signal
 import stat
-import subprocess
-import time
 
 import pytest
-from cli_harness import ROOT, binary, merapi, wait_until
+from cli_harness import binary, compile_java, merapi, patched_jdk, wait_until
 
 FAKE_JAVA = """#!/bin/sh
 echo "arguments $*"
@@ -158,25 +156,16 @@ def test_dry_run_starts_nothing(java, env):
 
 
 def test_real_jvm_traces(env, tmp_path):
-    jdk = ROOT / "build/jdk/image"
-    if not (jdk / "bin/java").exists():
-        pytest.fail("expected the patched JDK, found nothing; run 'make jdk'", pytrace=False)
-    source = tmp_path / "Collect.java"
-    source.write_text(
+    compile_java(
+        tmp_path,
+        "Collect",
         "public class Collect { public static void main(String[] a) { "
         "Object[] keep = new Object[100000]; for (int i = 0; i < keep.length; i++) keep[i] = new int[8]; "
-        "System.gc(); System.gc(); System.out.println(keep.length); } }"
+        "System.gc(); System.gc(); System.out.println(keep.length); } }",
     )
-    compiler = jdk / "bin/javac"
-    if not compiler.exists():
-        compiler = "javac"
-    subprocess.run([compiler, "-d", tmp_path, source], check=True, timeout=300)
-    started = time.monotonic()
-    done = merapi(
-        "run", "--verify", "--jdk", jdk, "--", "java", "-Xmx64m", "-XX:+ExplicitGCInvokesConcurrent",
-        "-Xlog:gc+merapi=info", "-cp", tmp_path, "Collect", env=env, timeout=300,
-    )  # fmt: skip
-    assert done.status == 0, f"{done.err} after {time.monotonic() - started:.0f} s"
+    flags = ["-Xmx64m", "-XX:+ExplicitGCInvokesConcurrent", "-Xlog:gc+merapi=info", "-cp", tmp_path]
+    done = merapi("run", "--verify", "--jdk", patched_jdk(), "--", "java", *flags, "Collect", env=env, timeout=300)
+    assert done.status == 0, done.err
     assert "100000" in done.out
     assert "Trace {" in done.out
     assert "Fallback" not in done.out

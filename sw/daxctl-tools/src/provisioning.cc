@@ -1,0 +1,301 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "provisioning.h"
+
+#include <errno.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "merapi/contract.h"
+#include "processes.h"
+
+namespace merapi::cli {
+namespace {
+
+bool begins(const std::string& text, const std::string& head) { return text.rfind(head, 0) == 0; }
+
+// The kernel's words for what it could not do, with the remedy; empty when they are unknown.
+std::string known_remedy(const std::string& words) {
+  if (words.find("Permission denied") != std::string::npos ||
+      words.find("Operation not permitted") != std::string::npos)
+    return "run it as root";
+  if (words.find("synchronize CPU cache") != std::string::npos ||
+      words.find("No such device or address") != std::string::npos)
+    return "the kernel cannot flush CPU caches for the region, as in a virtual machine that shows itself as one: start "
+           "QEMU with -cpu max,-hypervisor; see dmesg";
+  if (words.find("busy") != std::string::npos) return "end what uses it; 'merapi list' shows the users";
+  return "";
+}
+
+template <typename T>
+const T* named(const std::vector<T>& all, const std::string& name) {
+  for (const T& one : all)
+    if (one.name == name) return &one;
+  return nullptr;
+}
+
+}  // namespace
+
+void Provisioning::change(const std::vector<std::string>& command, const std::string& remedy) {
+  const CommandResult result = run_command(command);
+  if (result.ok()) {
+    did_.push_back(command_text(command));
+    return;
+  }
+  const std::string words = result.err + result.out;
+  const std::string known = known_remedy(words);
+  const bool denied = words.find("Permission denied") != std::string::npos ||
+                      words.find("Operation not permitted") != std::string::npos;
+  const bool busy = words.find("busy") != std::string::npos;
+  throw Failure(result.status == 127 ? kAbsent
+                : denied             ? kDenied
+                : busy               ? kBusy
+                                     : kSystem,
+                "expected '" + command_text(command) + "' to work, found status " + std::to_string(result.status) +
+                    (result.err.empty() ? "" : ": " + result.err) + "\n  " +
+                    (result.status == 127 ? "install the package that has '" + command.front() + "'"
+                     : known.empty()      ? remedy
+                                          : known));
+}
+
+void Provisioning::require_unused(const DaxDevice& device) {
+  std::string users;
+  for (const User& user : users_of(device.path))
+    users += (users.empty() ? "" : ", ") + user.command + "(" + std::to_string(user.pid) + ")";
+  if (!users.empty())
+    throw Failure(kBusy, "expected nobody to use " + device.path + ", found " + users + "; end them first");
+}
+
+bool Provisioning::wait_for(const std::function<bool()>& there) {
+  const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_);
+  while (!there()) {
+    if (std::chrono::steady_clock::now() > deadline) return false;
+    usleep(20000);
+  }
+  return true;
+}
+
+void Provisioning::load_modules(const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    if (module_present(name)) continue;
+    const std::vector<std::string> command = {"modprobe", name};
+    const CommandResult result = run_command(command);
+    if (result.ok()) {
+      did_.push_back(command_text(command));
+    } else {
+      throw Failure(kAbsent, "expected the kernel module " + name + ", found none (" + result.err +
+                                 "); use a kernel that has it (6.12 or newer of Debian does)");
+    }
+  }
+}
+
+// A window needs whole objects in one device: an interleaved region spreads each object over several.
+void Provisioning::require_single(const Region& region) {
+  if (region.ways > 1)
+    throw Failure(kAbsent, "expected a region on one expander, found " + region.name + " interleaved over " +
+                               std::to_string(region.ways) +
+                               ": no device of it sees whole objects, so none can trace; destroy it and create a "
+                               "region for each expander (cxl destroy-region " +
+                               region.name + ")");
+}
+
+std::string Provisioning::only_target() {
+  std::vector<std::string> all;
+  for (const Expander& e : expanders()) all.push_back(e.name);
+  if (all.empty())
+    for (const DaxDevice& d : dax_devices()) all.push_back(d.name);
+  if (all.size() == 1) return all.front();
+  std::string names;
+  for (const std::string& name : all) names += (names.empty() ? "" : ", ") + name;
+  throw Failure(all.empty() ? kAbsent : kUsage,
+                all.empty() ? "expected an expander or a dax device, found none; 'merapi doctor' says what is missing"
+                            : "expected one expander to choose, found " + names + "; name one");
+}
+
+Region Provisioning::create_region(const Expander& expander, const std::string& type) {
+  std::vector<std::string> command = {"cxl", "create-region", "-m", "-t", type, "-w", "1"};
+  // A root decoder that leads to this expander alone; where the list does not tell, cxl chooses.
+  const CommandResult listed = run_command({"cxl", "list", "-D", "-d", "root", "-m", expander.name});
+  const json decoders = listed.ok() ? json::parse(listed.out, nullptr, false) : json();
+  if (decoders.is_array()) {
+    const char* capable = type == "pmem" ? "pmem_capable" : "volatile_capable";
+    for (const json& d : decoders) {
+      if (!d.is_object() || !d.value(capable, false) || d.value("nr_targets", 1) != 1 || !d.contains("decoder"))
+        continue;
+      command.insert(command.end(), {"-d", d["decoder"].get<std::string>()});
+      break;
+    }
+  }
+  command.push_back(expander.name);
+  change(command, "the kernel refused the region: see dmesg, and 'merapi doctor' for what is missing");
+  std::optional<Region> made;
+  const bool there = wait_for([&] {
+    for (const Region& r : regions())
+      if (std::count(r.expanders.begin(), r.expanders.end(), expander.name) != 0) made = r;
+    return made.has_value();
+  });
+  if (!there)
+    throw Failure(kAbsent, "expected a region on " + expander.name + " after creating one, found none; see dmesg");
+  return *made;
+}
+
+DaxDevice Provisioning::from_expander(const Expander& expander, const std::string& type) {
+  found_.push_back("expander " + expander.name + ": volatile " + human_bytes(expander.volatile_bytes) +
+                   ", persistent " + human_bytes(expander.persistent_bytes));
+  for (const Region& region : regions())
+    if (std::count(region.expanders.begin(), region.expanders.end(), expander.name) != 0 &&
+        (type.empty() || region.mode == type || region.mode.empty()))
+      return from_region(region);
+  std::string wanted = type;
+  if (wanted.empty()) wanted = expander.volatile_bytes != 0 ? "ram" : "pmem";
+  const uint64_t room = wanted == "ram" ? expander.volatile_bytes : expander.persistent_bytes;
+  if (room == 0)
+    throw Failure(kAbsent, "expected " + expander.name + " to have memory of type " + wanted +
+                               ", found none; use --type " + (wanted == "ram" ? "pmem" : "ram"));
+  load_modules(wanted == "ram" ? std::vector<std::string>{"cxl_acpi", "cxl_pci", "cxl_mem", "dax_cxl", "device_dax"}
+                               : std::vector<std::string>{"cxl_acpi", "cxl_pci", "cxl_mem", "cxl_pmem", "device_dax"});
+  return from_region(create_region(expander, wanted));
+}
+
+DaxDevice Provisioning::from_region(const Region& region) {
+  found_.push_back("region " + region.name + ": " + region.mode + ", " + human_bytes(region.bytes) + ", " +
+                   std::to_string(region.ways) + " way(s)" + (region.committed ? "" : ", not committed"));
+  require_single(region);
+  if (region.mode == "pmem") {
+    std::optional<PmemRegion> below;
+    wait_for([&] {
+      for (const PmemRegion& p : pmem_regions())
+        if (p.start != 0 && p.start == region.start) below = p;
+      return below.has_value();
+    });
+    if (!below)
+      throw Failure(kAbsent,
+                    "expected a pmem region below " + region.name +
+                        ", found none; run it as root, with the module cxl_pmem loaded; the expander must have label "
+                        "storage");
+    return from_pmem_region(*below);
+  }
+  load_modules({"dax_cxl", "device_dax"});
+  std::optional<DaxDevice> device;
+  wait_for([&] {
+    for (const DaxDevice& d : dax_devices())
+      if (d.region == region.name && !device) device = d;
+    return device.has_value();
+  });
+  if (!device)
+    throw Failure(kAbsent, "expected a dax device on " + region.name +
+                               ", found none; is the region enabled (cxl enable-region " + region.name + ")?");
+  return ready(*device);
+}
+
+DaxDevice Provisioning::from_pmem_region(const PmemRegion& region) {
+  found_.push_back("pmem region " + region.name + ": " + human_bytes(region.bytes) + ", " +
+                   human_bytes(region.available) + " free");
+  if (region.mappings > 1)
+    throw Failure(kAbsent, "expected a pmem region on one device, found " + region.name + " interleaved over " +
+                               std::to_string(region.mappings) +
+                               ": no device of it sees whole objects, so none can trace");
+  const auto existing = [&]() -> std::optional<DaxDevice> {
+    for (const DaxDevice& d : dax_devices())
+      if ((d.parent + "/").find("/" + region.name + "/") != std::string::npos) return d;
+    return std::nullopt;
+  };
+  if (!existing())
+    change({"ndctl", "create-namespace", "-m", "devdax", "-a", "2M", "-r", region.name},
+           "the region may hold another namespace: 'ndctl list -N -r " + region.name + "'");
+  std::optional<DaxDevice> device;
+  if (!wait_for([&] { return (device = existing()).has_value(); }))
+    throw Failure(kAbsent,
+                  "expected a dax device on " + region.name + " after making a namespace, found none; see dmesg");
+  return ready(*device);
+}
+
+DaxDevice Provisioning::ready(DaxDevice device) {
+  found_.push_back("dax device " + device.name + ": " + human_bytes(device.bytes) + ", align " +
+                   human_bytes(device.align) + ", mode " + device.mode());
+  if (device.mode() != "devdax") {
+    require_unused(device);
+    change({"daxctl", "reconfigure-device", "-m", "devdax", "-f", device.name},
+           device.mode() == "system-ram"
+               ? "the kernel onlined it as system memory and does not give it back: boot with "
+                 "memhp_default_state=offline or keep the module kmem from loading"
+               : "see dmesg");
+    const bool there = wait_for([&] {
+      const auto again = find_dax(device.name);
+      if (again) device = *again;
+      return again && again->mode() == "devdax";
+    });
+    if (!there)
+      throw Failure(kAbsent, "expected " + device.name + " in mode devdax, found " + device.mode() +
+                                 "; is the module device_dax there?");
+  }
+  if (device.align > MERAPI_MAPPED_ALIGNMENT)
+    throw Failure(kAbsent, "expected an alignment of at most 2 MiB, found " + human_bytes(device.align) + " on " +
+                               device.name + "; make it again: daxctl destroy-device and daxctl create-device -a 2M");
+  if (device.bytes < MERAPI_MAPPED_ALIGNMENT)
+    throw Failure(kAbsent, "expected a dax device with room for a window, found " + human_bytes(device.bytes) + " in " +
+                               device.name + "; make it larger with 'daxctl reconfigure-device -s'");
+  if (access(device.path.c_str(), F_OK) != 0)
+    throw Failure(kAbsent, "expected the device node " + device.path + ", found none; is udev running?");
+  if (access(device.path.c_str(), R_OK | W_OK) != 0)
+    throw Failure(kDenied, "expected to read and write " + device.path + ", found: " + strerror(errno) +
+                               "; give it to the user with --owner (as root) or with a udev rule");
+  return device;
+}
+
+DaxDevice Provisioning::provision(const std::string& target, const std::string& type) {
+  std::string name = target.empty() ? only_target() : target;
+  if (const auto device = find_dax(name)) {
+    if (!device->region.empty()) {
+      const std::vector<Region> all = regions();
+      if (const Region* region = named(all, device->region)) require_single(*region);
+    }
+    return ready(*device);
+  }
+  const std::vector<Expander> memories = expanders();
+  if (const Expander* expander = named(memories, name)) return from_expander(*expander, type);
+  const std::vector<Region> cxl = regions();
+  if (const Region* region = named(cxl, name)) return from_region(*region);
+  const std::vector<PmemRegion> pmem = pmem_regions();
+  if (const PmemRegion* region = named(pmem, name)) return from_pmem_region(*region);
+  throw Failure(kAbsent, "expected an expander (memN), a region or a dax device, found nothing named '" + name +
+                             "'; 'merapi list' shows what is there");
+}
+
+void Provisioning::release(const std::string& target) {
+  std::string region_name = target;
+  const auto device = find_dax(target);
+  const std::vector<Region> all = regions();
+  if (device) {
+    found_.push_back("dax device " + device->name + " in mode " + device->mode());
+    region_name = device->region;
+  } else {
+    for (const Region& r : all)
+      if (std::count(r.expanders.begin(), r.expanders.end(), target) != 0) region_name = r.name;
+  }
+  const Region* region = named(all, region_name);
+  const std::vector<Expander> memories = expanders();
+  if (region == nullptr) {
+    if (!device && named(memories, target) == nullptr && !begins(target, "region"))
+      throw Failure(kAbsent, "expected an expander, a region or a dax device, found nothing named '" + target + "'");
+    found_.push_back(device ? device->name + " belongs to no CXL region: nothing of ours to undo"
+                            : "no region: nothing to undo");
+    return;
+  }
+  found_.push_back("region " + region->name);
+  for (const DaxDevice& d : dax_devices()) {
+    if (d.region != region->name) continue;
+    require_unused(d);
+    if (d.mode() == "system-ram")
+      throw Failure(kBusy, "expected " + d.name +
+                               " not to be system memory, found that it is; offline it first: daxctl "
+                               "offline-memory " +
+                               d.name);
+  }
+  change({"cxl", "disable-region", region->name}, "see dmesg");
+  change({"cxl", "destroy-region", region->name}, "see dmesg");
+}
+
+}  // namespace merapi::cli

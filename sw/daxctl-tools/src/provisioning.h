@@ -1,0 +1,49 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// From an expander, a region or a dax device to a ready window, and back. Each step looks first, so that doing it again
+// does nothing.
+#ifndef MERAPI_DAXCTL_TOOLS_PROVISIONING_H_
+#define MERAPI_DAXCTL_TOOLS_PROVISIONING_H_
+
+#include "cli.h"
+#include "command.h"
+#include "sysfs.h"
+
+namespace merapi::cli {
+
+class Provisioning {
+ public:
+  explicit Provisioning(double patience_seconds) : patience_(patience_seconds) {}
+
+  // `target`: memN, regionN, daxX.Y (with or without /dev/), or empty for the only one there is. `type`: "ram", "pmem",
+  // or empty for what the expander has.
+  DaxDevice provision(const std::string& target, const std::string& type);
+  void release(const std::string& target);
+
+  // What was met and what was changed, in words, in order.
+  const std::vector<std::string>& found() const { return found_; }
+  const std::vector<std::string>& did() const { return did_; }
+
+  // Run a command that changes something; throws with its words and `remedy` when it fails.
+  void change(const std::vector<std::string>& command, const std::string& remedy);
+  // Refuse while a process has the device open.
+  static void require_unused(const DaxDevice& device);
+
+ private:
+  std::string only_target();
+  DaxDevice from_expander(const Expander& expander, const std::string& type);
+  DaxDevice from_region(const Region& region);
+  DaxDevice from_pmem_region(const PmemRegion& region);
+  DaxDevice ready(DaxDevice device);
+  Region create_region(const Expander& expander, const std::string& type);
+  void require_single(const Region& region);
+  void load_modules(const std::vector<std::string>& names);
+  bool wait_for(const std::function<bool()>& there);
+
+  double patience_;
+  std::vector<std::string> found_, did_;
+};
+
+}  // namespace merapi::cli
+
+#endif  // MERAPI_DAXCTL_TOOLS_PROVISIONING_H_

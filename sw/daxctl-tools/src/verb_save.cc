@@ -1,0 +1,71 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// merapi save and merapi load: windows to images and back.
+#include <cinttypes>
+#include <cstdio>
+#include <memory>
+
+#include "cli.h"
+#include "names.h"
+#include "window.h"
+
+namespace merapi::cli {
+namespace {
+
+struct SaveOptions {
+  std::string window, image, note;
+  unsigned bitmap = 0;
+};
+
+struct LoadOptions {
+  std::string image, window;
+  bool create = false;
+};
+
+int save(const SaveOptions& o) {
+  // The host's lock: a heap that a program goes on changing makes no image. Opening ends a generation that a dead host
+  // left behind, which is what a device of it is waiting for.
+  const Window window(o.window, nullptr, 0);
+  json text = {{"saved_by", "merapi save"}};
+  if (!o.note.empty()) text["note"] = o.note;
+  merapi_error error{};
+  const int status = merapi_image_save(window.get(), o.image.c_str(), o.bitmap, nullptr, text.dump().c_str(), &error);
+  if (status < 0) throw Failure(exit_of(status), error.message);
+  return kOk;
+}
+
+int load(const LoadOptions& o) {
+  const Image image(o.image);
+  const merapi_geometry geometry = image.geometry();
+  if (o.window.rfind("device:", 0) == 0)
+    throw Failure(kUsage, "expected a window that stays (file:PATH, dax:PATH), found " + o.window +
+                              ", which is gone when its last user is; 'merapi replay' uses such windows");
+  const Window window(o.window, &geometry, MERAPI_OPEN_FORMAT | (o.create ? uint32_t(MERAPI_OPEN_CREATE) : 0));
+  merapi_error error{};
+  const int status = merapi_image_load(image.get(), window.get(), &error);
+  if (status < 0) throw Failure(exit_of(status), error.message);
+  return kOk;
+}
+
+}  // namespace
+
+void add_save(Cli& cli) {
+  auto o = std::make_shared<SaveOptions>();
+  CLI::App* verb = cli.verb("save", "Save a window that no host uses as an image", [o] { return save(*o); });
+  verb->add_option("window", o->window, "window (file:PATH, dax:PATH or a path)")->required();
+  verb->add_option("image", o->image, "file to write; replaced when it is complete")->required();
+  verb->add_option("--bitmap", o->bitmap, "mark bitmap that holds the greys")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1));
+  verb->add_option("--note", o->note, "text to keep in the image");
+}
+
+void add_load(Cli& cli) {
+  auto o = std::make_shared<LoadOptions>();
+  CLI::App* verb = cli.verb("load", "Write an image into a window, replacing what was there", [o] { return load(*o); });
+  verb->add_option("image", o->image, "saved window")->required();
+  verb->add_option("window", o->window, "window (file:PATH, dax:PATH or a path)")->required();
+  verb->add_flag("--create", o->create, "make the window's file, or make it larger, when needed");
+}
+
+}  // namespace merapi::cli

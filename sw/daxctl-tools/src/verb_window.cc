@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// merapi create-window and destroy-window: several windows on one expander by dax subdivision, or windows in files.
+#include <errno.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cstdio>
+#include <memory>
+
+#include "cli.h"
+#include "processes.h"
+#include "provisioning.h"
+#include "window.h"
+
+namespace merapi::cli {
+namespace {
+
+struct CreateOptions {
+  std::string where;
+  uint64_t size = 0, heap = 0, region = 0;
+  std::string shrink;
+  bool as_json = false;
+};
+
+struct DestroyOptions {
+  std::string window;
+  bool as_json = false;
+};
+
+std::string path_of(const std::string& name) { return name.rfind("file:", 0) == 0 ? name.substr(5) : name; }
+
+unsigned log2_of(uint64_t value, const char* what) {
+  if (value == 0 || (value & (value - 1)) != 0)
+    throw Failure(kUsage, std::string("expected a power of two for ") + what + ", found " + std::to_string(value));
+  return unsigned(__builtin_ctzll(value));
+}
+
+int create_file(const CreateOptions& o) {
+  if (o.heap == 0) throw Failure(kUsage, "expected --heap SIZE for a window in a file, found none");
+  merapi_geometry geometry{};
+  geometry.heap_bytes = o.heap;
+  geometry.region_log2 = uint8_t(log2_of(o.region == 0 ? uint64_t(1) << 20 : o.region, "--region"));
+  geometry.alignment_log2 = 3;
+  const Window window("file:" + path_of(o.where), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE);
+  const json result = {{"window", window.name()}, {"bytes", window.bytes()}, {"did", {"laid out " + path_of(o.where)}}};
+  if (o.as_json) {
+    print(result);
+  } else {
+    printf("%s (%s)\n", window.name().c_str(), human_bytes(window.bytes()).c_str());
+  }
+  return kOk;
+}
+
+// A dax region's number: the X of its devices daxX.Y.
+std::string region_number(const DaxDevice& device) { return device.name.substr(3, device.name.find('.') - 3); }
+
+unsigned extents(const DaxDevice& device) {
+  unsigned count = 0;
+  for (const std::string& entry : entries(sysfs_root() + "/bus/dax/devices/" + device.name))
+    count += entry.rfind("mapping", 0) == 0;
+  return count;
+}
+
+void shrink(Provisioning* work, const std::string& name, uint64_t by) {
+  const auto device = find_dax(name);
+  if (!device) throw Failure(kAbsent, "expected a dax device named '" + name + "', found none");
+  Provisioning::require_unused(*device);
+  if (device->bytes <= by)
+    throw Failure(kAbsent,
+                  "expected more than " + human_bytes(by) + " in " + name + ", found " + human_bytes(device->bytes));
+  const char* words = "see dmesg; a device in use cannot shrink";
+  work->change({"daxctl", "disable-device", device->name}, words);
+  work->change({"daxctl", "reconfigure-device", "-s", std::to_string(device->bytes - by), device->name}, words);
+  work->change({"daxctl", "enable-device", device->name}, words);
+}
+
+int create_dax(const CreateOptions& o) {
+  const auto sibling = find_dax(o.where);
+  if (!sibling)
+    throw Failure(kAbsent, "expected a dax device whose region the window shares, found nothing named '" + o.where +
+                               "'; for a window in a file give a path and --heap");
+  if (o.size == 0 || o.size % MERAPI_MAPPED_ALIGNMENT != 0)
+    throw Failure(kUsage, "expected --size as a multiple of 2 MiB, found " + std::to_string(o.size));
+  Provisioning work(10);
+  const auto available = number(sibling->parent + "/dax_region/available_size");
+  if (available && *available < o.size) {
+    if (o.shrink.empty())
+      throw Failure(kAbsent, "expected " + human_bytes(o.size) + " free in the region of " + sibling->name +
+                                 ", found " + human_bytes(*available) +
+                                 "; name a device to take it from with --shrink");
+    shrink(&work, o.shrink, o.size - *available);
+  }
+  std::vector<std::string> before;
+  for (const DaxDevice& d : dax_devices()) before.push_back(d.name);
+  work.change({"daxctl", "create-device", "-r", region_number(*sibling), "-s", std::to_string(o.size), "-a", "2097152"},
+              "the region may have no contiguous room; 'daxctl list -R' shows it");
+  for (const DaxDevice& d : dax_devices()) {
+    if (std::count(before.begin(), before.end(), d.name) != 0) continue;
+    if (extents(d) > 1) {
+      work.change({"daxctl", "disable-device", d.name}, "see dmesg");
+      work.change({"daxctl", "destroy-device", d.name}, "see dmesg");
+      throw Failure(kAbsent, "expected one extent for a window, found " + std::to_string(extents(d)) + " in " + d.name +
+                                 ", which is gone again: the free room is in pieces; destroy windows between them");
+    }
+    if (o.as_json) {
+      print({{"window", "dax:" + d.path}, {"bytes", d.bytes}, {"did", work.did()}});
+    } else {
+      printf("dax:%s (%s)\n", d.path.c_str(), human_bytes(d.bytes).c_str());
+    }
+    return kOk;
+  }
+  throw Failure(kSystem, "expected a new dax device after 'daxctl create-device', found none; see dmesg");
+}
+
+int create(const CreateOptions& o) {
+  return o.where.rfind("file:", 0) == 0 || o.heap != 0 ? create_file(o) : create_dax(o);
+}
+
+int destroy(const DestroyOptions& o) {
+  Provisioning work(10);
+  std::vector<std::string> did;
+  if (const auto device = find_dax(o.window)) {
+    Provisioning::require_unused(*device);
+    if (device->name.substr(device->name.find('.')) == ".0")
+      throw Failure(kUsage, "expected a window that create-window made, found " + device->name +
+                                ": the first device of a region can shrink but not go away; 'merapi release' takes the "
+                                "whole region back");
+    if (!device->driver.empty()) work.change({"daxctl", "disable-device", device->name}, "see dmesg");
+    work.change({"daxctl", "destroy-device", device->name}, "see dmesg");
+    did = work.did();
+  } else {
+    const std::string path = path_of(o.window);
+    struct stat status {};
+    if (stat(path.c_str(), &status) < 0) throw system_failure(errno, "expected a window at " + path);
+    // Only what is a window, and only while nobody has it: the host's lock says so, and the device is seen in /proc.
+    const Window window("file:" + path, nullptr, 0);
+    for (const User& user : users_of(path))
+      throw Failure(kBusy, "expected nobody to use " + path + ", found " + user.command + "(" +
+                               std::to_string(user.pid) + "); end it first");
+    if (unlink(path.c_str()) < 0) throw system_failure(errno, "cannot remove " + path);
+    did.push_back("removed " + path);
+  }
+  if (o.as_json) {
+    print({{"did", did}});
+  } else {
+    for (const std::string& line : did) printf("did    %s\n", line.c_str());
+  }
+  return kOk;
+}
+
+}  // namespace
+
+void add_windows(Cli& cli) {
+  auto c = std::make_shared<CreateOptions>();
+  CLI::App* verb =
+      cli.verb("create-window", "Make another window on an expander, or one in a file", [c] { return create(*c); });
+  verb->add_option("where", c->where, "dax device whose region the window shares, or a file (file:PATH)")->required();
+  verb->add_option("--size", c->size, "dax: size of the window (512M, 2G, ...)")->transform(CLI::AsSizeValue(false));
+  verb->add_option("--shrink", c->shrink, "dax: device to take missing room from");
+  verb->add_option("--heap", c->heap, "file: size of the heap to lay out")->transform(CLI::AsSizeValue(false));
+  verb->add_option("--region", c->region, "file: size of a region (default 1M)")->transform(CLI::AsSizeValue(false));
+  verb->add_flag("--json", c->as_json, "print JSON");
+
+  auto d = std::make_shared<DestroyOptions>();
+  verb = cli.verb("destroy-window", "Remove a window that create-window made and nobody uses",
+                  [d] { return destroy(*d); });
+  verb->add_option("window", d->window, "dax device or window file")->required();
+  verb->add_flag("--json", d->as_json, "print JSON");
+}
+
+}  // namespace merapi::cli

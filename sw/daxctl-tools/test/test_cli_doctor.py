@@ -1,0 +1,101 @@
+# SPDX-License-Identifier: Apache-2.0
+"""merapi doctor: each failure that users meet, with its remedy."""
+
+import os
+
+import pytest
+from cli_harness import FOUND, OK
+
+
+def finding(done, check):
+    found = [one for one in done.json() if one["check"] == check]
+    assert len(found) == 1, f"{check}: {done.out}"
+    return found[0]
+
+
+def test_healthy(system):
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    system.dax("dax0.0")
+    done = system.run("doctor", "--json")
+    problems = [one for one in done.json() if one["verdict"] == "problem"]
+    assert problems == []
+    assert done.status == OK, done.err
+    assert finding(done, "dax dax0.0")["verdict"] == "ok"
+
+
+def problem(system, check, remedy):
+    done = system.run("doctor", "--json")
+    assert done.status == FOUND
+    one = finding(done, check)
+    assert one["verdict"] == "problem", one
+    assert remedy in one["remedy"], one
+    # People see the same.
+    text = system.run("doctor")
+    assert text.status == FOUND
+    assert one["found"] in text.out and one["remedy"] in text.out
+
+
+def test_auto_online_trap(system):
+    system.write("devices/system/memory/auto_online_blocks", "online_movable")
+    system.module("kmem")
+    problem(system, "auto-online", "memhp_default_state=offline")
+
+
+def test_auto_online_without_kmem_is_harmless(system):
+    system.write("devices/system/memory/auto_online_blocks", "online")
+    assert finding(system.run("doctor", "--json"), "auto-online")["verdict"] == "ok"
+
+
+def test_onlined_as_system_memory(system):
+    system.dax("dax0.0", driver="kmem", region=None)
+    problem(system, "dax dax0.0", "daxctl reconfigure-device -m devdax -f dax0.0")
+
+
+def test_wrong_alignment(system):
+    system.dax("dax0.0", align=1 << 30, region=None)
+    problem(system, "dax dax0.0", "create-device -a 2M")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root has permission for everything")
+def test_no_permission(system):
+    system.dax("dax0.0", region=None, mode=0)
+    problem(system, "dax dax0.0", "--owner")
+
+
+def test_missing_module(system):
+    system.expander("mem0")
+    (system.sys / "module/dax_cxl").rmdir()
+    problem(system, "modules", "modprobe dax_cxl")
+
+
+def test_missing_kernel_option(system):
+    system.expander("mem0")
+    system.config.write_text(system.config.read_text().replace("CONFIG_DEV_DAX_CXL=m\n", ""))
+    problem(system, "kernel options", "6.12")
+
+
+def test_expander_without_driver(system):
+    system.expander("mem0", driver=None)
+    problem(system, "expander mem0", "modprobe cxl_mem")
+
+
+def test_interleaved_region(system):
+    system.expander("mem0")
+    system.expander("mem1")
+    system.region("region0", ["mem0", "mem1"])
+    problem(system, "region region0", "whole objects")
+
+
+def test_region_not_committed(system):
+    system.expander("mem0")
+    system.region("region0", ["mem0"], committed=0)
+    problem(system, "region region0", "cxl enable-region region0")
+
+
+def test_device_in_use_is_told(system):
+    system.dax("dax0.0", region=None)
+    with open(system.dev / "dax0.0"):
+        one = finding(system.run("doctor", "--json"), "dax dax0.0")
+    assert one["verdict"] == "note"
+    assert str(os.getpid()) in one["found"]

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""merapi save, load, replay, verify, trace, reset and export."""
+
+import os
+import subprocess
+
+import pytest
+from cli_harness import (
+    ABSENT,
+    BUSY,
+    FOUND,
+    OK,
+    ROOT,
+    USAGE,
+    binary,
+    compile_java,
+    merapi,
+    patched_jdk,
+    wait_until,
+)
+
+
+def forget_half(path):
+    """Clear the marks of the upper half of the heap, so that a trace has something to find."""
+    info = merapi("info", path, "--json").json()
+    bitmap = next(area for area in info["layout"] if area["area"] == "bitmap0")
+    heap = info["config"]["region_count"] * info["config"]["region_bytes"]
+    used = heap // info["config"]["alignment_bytes"] // 8
+    with open(path, "r+b") as file:
+        file.seek(bitmap["offset"] + used // 2)
+        file.write(bytes(used - used // 2))
+
+
+@pytest.fixture
+def image(window_file, folder):
+    """An image of a random heap whose greys are its lower half's marks."""
+    forget_half(window_file)
+    path = folder / "image"
+    done = merapi("save", window_file, path, "--bitmap", "0", "--note", "half")
+    assert done.status == OK, done.err
+    return path
+
+
+def test_save_and_info(image):
+    info = merapi("info", image, "--json").json()
+    assert info["kind"] == "image"
+    assert info["bitmap"] == 0
+    assert info["heap_bytes"] >= 24 << 18
+    assert info["text"]["note"] == "half"
+    assert info["file_bytes"] < info["window_bytes"]
+
+
+def test_verify_agrees_with_the_model(image, device):
+    done = merapi("verify", image, "--socket", device.socket, "--repeat", "2", "--json")
+    assert done.status == OK, done.err
+    runs = done.json()["runs"]
+    assert len(runs) == 2
+    for run in runs:
+        assert run["verify"]["same"]
+        assert run["verify"]["expected_objects"] > 0
+        assert run["objects"] == run["verify"]["expected_objects"]
+        assert run["kind"] == "model"
+
+
+def test_replay_starts_a_device_and_ends_it(image, folder):
+    env = {"MERAPI_SOCKET": str(folder / "own" / "device.sock")}
+    done = merapi("replay", image, env=env)
+    assert done.status == OK, done.err
+    assert "model" in done.out
+    assert not os.path.exists(env["MERAPI_SOCKET"])
+    assert not os.path.exists(env["MERAPI_SOCKET"] + ".pid")
+
+
+def test_damaged_image(image, device):
+    with open(image, "r+b") as file:
+        file.seek(os.path.getsize(image) - 100)
+        file.write(b"damage")
+    done = merapi("replay", image, "--socket", device.socket)
+    assert done.status == ABSENT
+    assert "damaged" in done.err
+
+
+def test_truncated_image(image, device):
+    os.truncate(image, os.path.getsize(image) // 2)
+    done = merapi("info", image)
+    assert done.status == ABSENT
+    assert "expected" in done.err
+
+
+def test_load_into_a_file_and_trace_by_hand(image, folder, start):
+    path = folder / "again"
+    assert merapi("load", image, f"file:{path}").status != OK, "made a file without --create"
+    assert merapi("load", image, f"file:{path}", "--create").status == OK
+    served = start(binary("merapi-device"), "--model", "--window", path)
+    served.wait_line("ready")
+    done = merapi("trace", path, "--bitmap", "0", "--json")
+    assert done.status == OK, done.err
+    assert done.json()["objects"] > 0
+    # Everything is marked now: a second trace finds nothing new.
+    assert merapi("trace", path, "--bitmap", "0", "--json").json()["objects"] == 0
+    done = merapi("reset", path, "--json")
+    assert done.status == OK, done.err
+    assert done.json()["device"]["state"] == "ready"
+
+
+def test_trace_without_a_device(window_file):
+    done = merapi("trace", window_file)
+    assert done.status == ABSENT
+    assert "merapi-device" in done.err
+
+
+def test_trace_of_regions_that_are_not_there(window_file, folder, start):
+    served = start(binary("merapi-device"), "--model", "--window", window_file)
+    served.wait_line("ready")
+    assert merapi("trace", window_file, "--region", "99").status == USAGE
+
+
+def test_load_into_a_window_in_use(image, folder, start):
+    path = folder / "used"
+    served = start(binary("merapi-device"), "--model", "--window", path, "--size", "64M")
+    served.wait_line("ready")
+    probe = start(binary("device_probe"), f"file:{path}", "--hold")
+    probe.wait_line("tracing")
+    for command in (("load", image, path), ("save", path, folder / "x"), ("trace", path), ("reset", path)):
+        done = merapi(*command)
+        assert done.status == BUSY, (command, done.err)
+    assert not (folder / "x").exists()
+    assert probe.process.poll() is None
+
+
+def test_load_does_not_take_a_device_window(image, device):
+    assert merapi("load", image, f"device:{device.socket}").status == USAGE
+
+
+def decode(path, folder):
+    """The dump through protoc and our schema: text of every field."""
+    proto = ROOT / "sw/daxctl-tools/proto"
+    with open(path, "rb") as dump:
+        done = subprocess.run(
+            ["protoc", f"--proto_path={proto}", "--decode=merapi.heapdump.HeapDump", "heapdump.proto"],
+            stdin=dump,
+            capture_output=True,
+            text=True,
+            check=True,
+            cwd=folder,
+        )
+    return done.stdout
+
+
+def test_export_heapdump(image, folder, device):
+    dump = folder / "dump.binpb"
+    done = merapi("export", image, dump, "--format", "heapdump", "--json")
+    assert done.status == OK, done.err
+    summary = done.json()
+    text = decode(dump, folder)
+    assert text.count("objects {") == summary["objects"]
+    assert text.count("edges {") == summary["edges"]
+    assert text.count("roots {") == summary["roots"]
+    assert 'name: "immix"' in text
+    starts = {line.split()[1] for line in text.splitlines() if line.startswith("  start:")}
+    targets = {line.split()[1] for line in text.splitlines() if line.startswith("    objref:")} - {"0"}
+    assert targets <= starts, "an edge leads to an object that is not in the dump"
+    # All objects that a trace leaves marked: the greys and what the device finds.
+    verified = merapi("verify", image, "--socket", device.socket, "--json").json()["runs"][0]["verify"]
+    assert summary["objects"] > verified["expected_objects"]
+
+
+def test_export_writes_nothing_when_it_fails(folder):
+    bad = folder / "bad"
+    bad.write_bytes(bytes(1 << 20))
+    done = merapi("export", bad, folder / "dump")
+    assert done.status == ABSENT
+    assert sorted(p.name for p in folder.iterdir()) == ["bad"]
+
+
+def test_verify_finds_a_difference(image, folder, start):
+    """A device that says it is idle while greys are left."""
+    rogue = start(
+        binary("merapi-rogue"),
+        "--socket",
+        folder / "r.sock",
+        "--mode",
+        "idle-early",
+        "--times",
+        "-1",
+        "--after-us",
+        "0",
+    )
+    wait_until(lambda: (folder / "r.sock").exists())
+    done = merapi("verify", image, "--socket", folder / "r.sock", "--json")
+    assert rogue.process.poll() is None
+    assert done.status == FOUND, done.err
+    assert "reachable and not marked" in done.err
+    assert not done.json()["runs"][0]["verify"]["same"]
+
+
+def test_answers_of_the_image_are_used(folder, device):
+    """An image with what its host would answer: the closure is larger than without."""
+    image = folder / "answered"
+    probe = subprocess.run(
+        [binary("device_probe"), f"file:{folder}/w", "--seed", "3", "--save", image], timeout=120, check=False
+    )
+    assert probe.returncode == 0
+    answers = merapi("info", image, "--json").json()["answers"]
+    assert answers["objects"] > 0 and answers["klasses"] > 0 and answers["references"] > 0
+    done = merapi("verify", image, "--socket", device.socket, "--json")
+    assert done.status == OK, done.err
+    run = done.json()["runs"][0]
+    assert run["answers"] > 0
+    assert run["objects"] == run["verify"]["expected_objects"] > 0
+
+
+def test_image_of_a_jvm(folder, device, tmp_path):
+    """A heap as a program left it, narrow references and all: saved by the JVM, traced again, exported."""
+    compile_java(
+        tmp_path,
+        "Keep",
+        "public class Keep { public static void main(String[] a) { Object[] keep = new Object[50000]; "
+        'for (int i = 0; i < keep.length; i++) keep[i] = new Object[] {new int[4], "s" + i}; '
+        "System.gc(); System.out.println(keep.length); } }",
+    )
+    image = folder / "jvm"
+    flags = ["-Xmx64m", "-XX:+ExplicitGCInvokesConcurrent", f"-XX:MerapiSaveImage={image}", "-cp", tmp_path]
+    done = merapi("run", "--socket", device.socket, "--jdk", patched_jdk(), "--", "java", *flags, "Keep", timeout=300)
+    assert done.status == 0, done.err
+    info = merapi("info", image, "--json").json()
+    assert info["text"]["oop_bytes"] == 4
+    assert info["text"]["g1_mark_ms"] > 0
+    done = merapi("verify", image, "--socket", device.socket, "--json")
+    assert done.status == OK, done.err
+    # The JDK's own objects at least; what the program just made lies above the limits.
+    assert done.json()["runs"][0]["objects"] > 10000
+    done = merapi("export", image, folder / "dump", "--json")
+    assert done.status == OK, done.err
+    assert done.json()["scale"] == 2
+    assert done.json()["objects"] > done.json()["roots"] > 0

@@ -1,0 +1,290 @@
+# SPDX-License-Identifier: Apache-2.0
+"""merapi provision, release, create-window and destroy-window against a mock sysfs tree; window files for real."""
+
+import os
+
+import pytest
+from cli_harness import ABSENT, BUSY, DENIED, OK, USAGE, Process, binary, merapi
+
+# What a kernel does when cxl makes a region on mem0: the region, its decoder, and the dax device appear.
+CREATE_REGION = """
+case "$1" in
+  list) echo '[{"decoder":"decoder0.0","volatile_capable":true,"pmem_capable":true,"nr_targets":1}]';;
+  create-region)
+    base=$SYS/devices/platform/ACPI0017:00/root0
+    region=$base/decoder0.0/region0
+    mkdir -p $region/dax_region0/dax0.0 $base/endpoint2/decoder2.0
+    ln -s $SYS/devices/pci0000:0c/0000:0d:00.0/mem0 $base/endpoint2/uport
+    ln -s $base/endpoint2/decoder2.0 $SYS/bus/cxl/devices/decoder2.0
+    echo ram > $region/mode; echo 0x20000000 > $region/size; echo 1 > $region/interleave_ways
+    echo 1 > $region/commit; echo decoder2.0 > $region/target0
+    echo 536870912 > $region/dax_region0/dax0.0/size; echo 2097152 > $region/dax_region0/dax0.0/align
+    mkdir -p $SYS/bus/dax/drivers/device_dax
+    ln -s $SYS/bus/dax/drivers/device_dax $region/dax_region0/dax0.0/driver
+    ln -s $region $SYS/bus/cxl/devices/region0
+    ln -s $region/dax_region0/dax0.0 $SYS/bus/dax/devices/dax0.0
+    : > $DEV/dax0.0;;
+  destroy-region) rm -rf $SYS/bus/cxl/devices/region0 $SYS/bus/dax/devices/dax0.0 $DEV/dax0.0;;
+esac
+"""
+
+
+def changes(system):
+    return [call for call in system.calls() if not call.startswith("cxl list")]
+
+
+@pytest.fixture
+def bare(system):
+    system.expander("mem0")
+    system.program("cxl", CREATE_REGION)
+    return system
+
+
+def test_from_bare_then_nothing_then_back(bare):
+    done = bare.run("provision", "--json")
+    assert done.status == OK, done.err
+    result = done.json()
+    assert result["window"] == f"dax:{bare.dev}/dax0.0"
+    assert result["bytes"] == 512 << 20
+    assert result["changed"]
+    assert changes(bare) == ["cxl create-region -m -t ram -w 1 -d decoder0.0 mem0"]
+    # Again, by every name it has: found, nothing done.
+    for name in ("mem0", "region0", "dax0.0", "/dev/dax0.0"):
+        again = bare.run("provision", name, "--json")
+        assert again.status == OK, again.err
+        assert again.json()["window"] == result["window"]
+        assert not again.json()["changed"]
+    assert len(changes(bare)) == 1
+    assert bare.run("release", "mem0").status == OK
+    assert changes(bare)[1:] == ["cxl disable-region region0", "cxl destroy-region region0"]
+    # Released already: says so, changes nothing.
+    done = bare.run("release", "mem0", "--json")
+    assert done.status == OK and not done.json()["changed"]
+    assert bare.run("provision", "mem0").status == OK
+
+
+def test_region_refused_by_the_kernel(bare):
+    bare.fail("cxl", "cxl region: create_region: region0: failed to commit decode: No such device or address")
+    done = bare.run("provision", "mem0")
+    assert done.status not in (OK, USAGE)
+    assert "failed to commit decode" in done.err
+    assert "-hypervisor" in done.err
+
+
+def test_region_refused_for_want_of_permission(bare):
+    bare.fail("cxl", "cxl region: cmd_create_region: created 0 regions: Permission denied")
+    done = bare.run("provision", "mem0")
+    assert done.status == DENIED
+    assert "root" in done.err
+
+
+def test_interleaved_region_is_refused(system):
+    system.expander("mem0")
+    system.expander("mem1")
+    system.region("region0", ["mem0", "mem1"])
+    system.dax("dax0.0")
+    for name in ("mem0", "mem1", "region0", "dax0.0"):
+        done = system.run("provision", name)
+        assert done.status == ABSENT, name
+        assert "interleaved over 2" in done.err and "whole objects" in done.err
+    assert changes(system) == []
+
+
+def test_interleaved_pmem_region_is_refused(system):
+    system.write("bus/nd/devices/region5/size", 1 << 30)
+    system.write("bus/nd/devices/region5/mappings", 2)
+    done = system.run("provision", "region5")
+    assert done.status == ABSENT
+    assert "interleaved over 2" in done.err
+
+
+def test_pmem_region_gets_a_devdax_namespace(system):
+    system.write("bus/nd/devices/region5/size", 1 << 30)
+    system.write("bus/nd/devices/region5/mappings", 1)
+    system.program(
+        "ndctl",
+        "d=$SYS/devices/ndbus0/region5/dax5.0; mkdir -p $d $SYS/bus/dax/drivers/device_dax\n"
+        "echo 1056964608 > $d/size; echo 2097152 > $d/align\n"
+        "ln -s $SYS/bus/dax/drivers/device_dax $d/driver; ln -s $d $SYS/bus/dax/devices/dax5.0; : > $DEV/dax5.0",
+    )
+    done = system.run("provision", "region5", "--json")
+    assert done.status == OK, done.err
+    assert done.json()["window"] == f"dax:{system.dev}/dax5.0"
+    assert changes(system) == ["ndctl create-namespace -m devdax -a 2M -r region5"]
+    assert not system.run("provision", "region5", "--json").json()["changed"]
+
+
+def test_persistent_expander(system):
+    """Its region is met again as the pmem region at the same physical address."""
+    system.expander("mem0", volatile=0, persistent=1 << 30)
+    system.region("region0", ["mem0"], mode="pmem", size=1 << 30)
+    system.write("bus/nd/devices/region3/size", 1 << 30)
+    system.write("bus/nd/devices/region3/mappings", 1)
+    system.write("bus/nd/devices/region3/resource", "0x100000000")
+    done = system.run("provision", "mem0", "--patience", "0.1")
+    assert changes(system) == ["ndctl create-namespace -m devdax -a 2M -r region3"]
+    assert done.status == ABSENT, "the mock makes no device"
+
+
+def test_onlined_as_system_memory_is_taken_back(system):
+    system.dax("dax0.0", driver="kmem", region=None)
+    system.program(
+        "daxctl",
+        "mkdir -p $SYS/bus/dax/drivers/device_dax\n"
+        "d=$(readlink -f $SYS/bus/dax/devices/dax0.0); rm $d/driver; ln -s $SYS/bus/dax/drivers/device_dax $d/driver",
+    )
+    done = system.run("provision", "dax0.0", "--json")
+    assert done.status == OK, done.err
+    assert changes(system) == ["daxctl reconfigure-device -m devdax -f dax0.0"]
+
+
+def test_onlined_as_system_memory_and_kept_by_the_kernel(system):
+    system.dax("dax0.0", driver="kmem", region=None)
+    system.fail("daxctl", "dax0.0: unable to offline memory")
+    done = system.run("provision", "dax0.0")
+    assert done.status not in (OK, USAGE)
+    assert "memhp_default_state=offline" in done.err
+
+
+def test_wrong_alignment(system):
+    system.dax("dax0.0", align=1 << 30, region=None)
+    done = system.run("provision", "dax0.0")
+    assert done.status == ABSENT
+    assert "1 GiB" in done.err and "2 MiB" in done.err
+
+
+def test_missing_module(bare):
+    (bare.sys / "module/dax_cxl").rmdir()
+    bare.fail("modprobe", "modprobe: FATAL: Module dax_cxl not found")
+    done = bare.run("provision", "mem0")
+    assert done.status == ABSENT
+    assert "dax_cxl" in done.err
+    assert changes(bare) == ["modprobe dax_cxl"]
+
+
+def test_missing_program(bare):
+    (bare.bin / "cxl").unlink()
+    done = merapi("provision", "mem0", env={**bare.env, "PATH": str(bare.bin)})
+    assert done.status == ABSENT
+    assert "install" in done.err
+
+
+def test_device_node_missing(system):
+    system.dax("dax0.0", region=None)
+    (system.dev / "dax0.0").unlink()
+    done = system.run("provision", "dax0.0")
+    assert done.status == ABSENT
+    assert "udev" in done.err
+
+
+def test_busy_device_is_not_released(system):
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    system.dax("dax0.0")
+    with open(system.dev / "dax0.0"):
+        done = system.run("release", "mem0")
+    assert done.status == BUSY
+    assert str(os.getpid()) in done.err
+    assert changes(system) == []
+
+
+def test_nothing_of_that_name(system):
+    assert system.run("provision", "mem7").status == ABSENT
+    assert system.run("release", "mem7").status == ABSENT
+    assert system.run("provision").status == ABSENT
+
+
+def test_several_expanders_need_a_name(system):
+    system.expander("mem0")
+    system.expander("mem1")
+    done = system.run("provision")
+    assert done.status == USAGE
+    assert "mem0, mem1" in done.err
+
+
+# ------------------------------------------------------------------ windows
+
+SUBDIVIDE = """
+case "$1" in
+  create-device)
+    d=$(dirname $(readlink -f $SYS/bus/dax/devices/dax0.0))/dax0.1
+    mkdir -p $d/mapping0 $EXTRA; echo $5 > $d/size; echo 2097152 > $d/align
+    ln -s $SYS/bus/dax/drivers/device_dax $d/driver; ln -s $d $SYS/bus/dax/devices/dax0.1; : > $DEV/dax0.1;;
+  destroy-device) rm $SYS/bus/dax/devices/dax0.1 $DEV/dax0.1;;
+esac
+"""
+
+
+@pytest.fixture
+def divided(system):
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    system.dax("dax0.0")
+    system.free = "devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax_region/available_size"
+    system.write(system.free, 256 << 20)
+    system.program("daxctl", SUBDIVIDE)
+    return system
+
+
+def test_second_window_and_its_end(divided):
+    done = divided.run("create-window", "dax0.0", "--size", "128M", "--json")
+    assert done.status == OK, done.err
+    assert done.json()["window"] == f"dax:{divided.dev}/dax0.1"
+    assert changes(divided) == [f"daxctl create-device -r 0 -s {128 << 20} -a 2097152"]
+    assert divided.run("destroy-window", "dax0.1").status == OK
+    assert changes(divided)[1:] == ["daxctl disable-device dax0.1", "daxctl destroy-device dax0.1"]
+
+
+def test_no_room_is_said_and_shrinking_is_asked_for(divided):
+    divided.write(divided.free, 0)
+    done = divided.run("create-window", "dax0.0", "--size", "128M")
+    assert done.status == ABSENT
+    assert "--shrink" in done.err
+    assert changes(divided) == []
+    done = divided.run("create-window", "dax0.0", "--size", "128M", "--shrink", "dax0.0")
+    assert done.status == OK, done.err
+    assert f"daxctl reconfigure-device -s {384 << 20} dax0.0" in changes(divided)
+
+
+def test_window_in_pieces_is_refused(divided):
+    divided.program("daxctl", SUBDIVIDE.replace("$EXTRA", "$d/mapping1"))
+    done = divided.run("create-window", "dax0.0", "--size", "128M")
+    assert done.status == ABSENT
+    assert "one extent" in done.err
+    assert changes(divided)[-1] == "daxctl destroy-device dax0.1"
+
+
+def test_first_device_does_not_go_away(divided):
+    done = divided.run("destroy-window", "dax0.0")
+    assert done.status == USAGE
+    assert "release" in done.err
+    assert changes(divided) == []
+
+
+def test_size_must_fit_the_mapping(divided):
+    assert divided.run("create-window", "dax0.0", "--size", "1M").status == USAGE
+
+
+def test_window_file(folder):
+    path = folder / "w"
+    done = merapi("create-window", f"file:{path}", "--heap", "64M", "--json")
+    assert done.status == OK, done.err
+    assert done.json()["bytes"] == path.stat().st_size
+    assert merapi("info", path, "--json").json()["config"]["region_count"] == 64
+    device = Process(binary("merapi-device"), "--model", "--window", path)
+    try:
+        device.wait_line("ready")
+        done = merapi("destroy-window", path)
+        assert done.status == BUSY
+        assert str(device.pid) in done.err
+    finally:
+        device.end()
+    assert merapi("destroy-window", path).status == OK
+    assert not path.exists()
+
+
+def test_other_files_are_not_destroyed(folder):
+    path = folder / "letter"
+    path.write_text("dear reader" * 1000)
+    assert merapi("destroy-window", path).status == ABSENT
+    assert path.exists()

@@ -29,6 +29,10 @@ std::string known_remedy(const std::string& words) {
   return "";
 }
 
+bool lies_in(const DaxDevice& device, const PmemRegion& region) {
+  return (device.parent + "/").find("/" + region.name + "/") != std::string::npos && device.region.empty();
+}
+
 template <typename T>
 const T* named(const std::vector<T>& all, const std::string& name) {
   for (const T& one : all)
@@ -199,7 +203,7 @@ DaxDevice Provisioning::from_pmem_region(const PmemRegion& region) {
                                ": no device of it sees whole objects, so none can trace");
   const auto existing = [&]() -> std::optional<DaxDevice> {
     for (const DaxDevice& d : dax_devices())
-      if ((d.parent + "/").find("/" + region.name + "/") != std::string::npos) return d;
+      if (lies_in(d, region)) return d;
     return std::nullopt;
   };
   if (!existing())
@@ -264,6 +268,26 @@ DaxDevice Provisioning::provision(const std::string& target, const std::string& 
                              "'; 'merapi list' shows what is there");
 }
 
+// The devdax namespaces of a pmem region; others are somebody else's data.
+void Provisioning::release_pmem(const PmemRegion& region) {
+  found_.push_back("pmem region " + region.name);
+  for (const DaxDevice& d : dax_devices())
+    if (lies_in(d, region)) require_unused(d);
+  const std::vector<std::string> list = {"ndctl", "list", "-N", "-r", region.name};
+  const CommandResult listed = run_command(list);
+  if (!listed.ok())
+    throw Failure(listed.status == 127 ? kAbsent : kSystem, "expected '" + command_text(list) +
+                                                                "' to work, found status " +
+                                                                std::to_string(listed.status) + ": " + listed.err);
+  json all = json::parse(listed.out, nullptr, false);
+  // One namespace is listed as an object, several as an array, none as nothing.
+  if (all.is_object()) all = json::array({all});
+  if (!all.is_array()) return;
+  for (const json& one : all)
+    if (one.is_object() && one.value("mode", "") == "devdax" && one.contains("dev"))
+      change({"ndctl", "destroy-namespace", "-f", one["dev"].get<std::string>()}, "see dmesg");
+}
+
 void Provisioning::release(const std::string& target) {
   std::string region_name = target;
   const auto device = find_dax(target);
@@ -277,6 +301,13 @@ void Provisioning::release(const std::string& target) {
   }
   const Region* region = named(all, region_name);
   const std::vector<Expander> memories = expanders();
+  for (const PmemRegion& pmem : pmem_regions()) {
+    const bool same = region != nullptr ? pmem.start != 0 && pmem.start == region->start
+                                        : pmem.name == target || (device && lies_in(*device, pmem));
+    if (!same) continue;
+    release_pmem(pmem);
+    if (region == nullptr) return;
+  }
   if (region == nullptr) {
     if (!device && named(memories, target) == nullptr && !begins(target, "region"))
       throw Failure(kAbsent, "expected an expander, a region or a dax device, found nothing named '" + target + "'");

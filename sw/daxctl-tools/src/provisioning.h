@@ -34,6 +34,7 @@ class Provisioning {
   DaxDevice from_expander(const Expander& expander, const std::string& type);
   DaxDevice from_region(const Region& region);
   DaxDevice from_pmem_region(const PmemRegion& region);
+  void release_pmem(const PmemRegion& region);
   DaxDevice ready(DaxDevice device);
   Region create_region(const Expander& expander, const std::string& type);
   void require_single(const Region& region);

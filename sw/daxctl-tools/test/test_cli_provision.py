@@ -114,6 +114,19 @@ def test_pmem_region_gets_a_devdax_namespace(system):
     assert not system.run("provision", "region5", "--json").json()["changed"]
 
 
+def test_pmem_namespace_is_released(system):
+    system.write("bus/nd/devices/region5/size", 1 << 30)
+    system.write("bus/nd/devices/region5/mappings", 1)
+    system.program(
+        "ndctl",
+        """[ "$1" != list ] || echo '[{"dev":"namespace5.0","mode":"devdax"},{"dev":"namespace5.1","mode":"fsdax"}]'""",
+    )
+    done = system.run("release", "region5", "--json")
+    assert done.status == OK, done.err
+    assert changes(system) == ["ndctl list -N -r region5", "ndctl destroy-namespace -f namespace5.0"]
+    assert done.json()["did"] == ["ndctl destroy-namespace -f namespace5.0"]
+
+
 def test_persistent_expander(system):
     """Its region is met again as the pmem region at the same physical address."""
     system.expander("mem0", volatile=0, persistent=1 << 30)

@@ -60,6 +60,10 @@ TEST(NaiveClosure, FindsOneWrongMark) {
 TEST(RandomTrace, Plain) { run_seeds({.pauses = false, .reclaims = false, .aborts = false}); }
 TEST(RandomTrace, Pauses) { run_seeds({.reclaims = false, .aborts = false}); }
 TEST(RandomTrace, PausesWithReclaim) { run_seeds({.aborts = false}); }
+TEST(RandomTrace, RegionsFallInPauses) { run_seeds({.reclaims = false, .falls = true, .aborts = false}); }
+TEST(RandomTrace, RegionsFallWithTinyStacks) {
+  run_seeds({.reclaims = false, .falls = true, .aborts = false, .tiny_stack = true});
+}
 TEST(RandomTrace, Aborts) { run_seeds({}); }
 TEST(RandomTrace, TinyStackSpills) { run_seeds({.aborts = false, .tiny_stack = true}); }
 TEST(RandomTrace, TinyStackDrops) { run_seeds({.tiny_stack = true, .no_spill = true}); }

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <map>
 #include <memory>
 #include <set>
 #include <sstream>
@@ -250,6 +251,8 @@ class Trace {
 
   void defer(uint64_t address, bool unsized) {
     uint64_t offset = address - window_.shape.heap_base;
+    // Reported before its region was given up, read after.
+    if (fallen_.count(uint32_t(offset >> window_.shape.region_log2)) != 0) return;
     if (offset >= window_.heap_bytes() || !window_.marked(int(bitmap_), offset)) {
       error_ << "DEFER of an unmarked object; ";
       return;
@@ -290,6 +293,7 @@ class Trace {
     for (uint64_t i = r_.below(4); i != 0; i--) machine_->step();
     if (device_areas() != hash) error_ << "written while paused; ";
     if (knobs_.reclaims && r_.percent(50)) reclaim();
+    if (knobs_.falls && r_.percent(50)) fall();
     machine_->resume();
   }
 
@@ -310,6 +314,63 @@ class Trace {
       window_.live()[region] = 0;
     }
     std::memset(window_.heap() + o.offset, 0xA5, o.words * 8);
+  }
+
+  // A whole region is given up, with whatever the device holds of it: greys, references in flight, half an array.
+  void fall() {
+    uint32_t region = uint32_t(r_.below(window_.shape.regions));
+    uint64_t start = uint64_t{region} << window_.shape.region_log2;
+    if (window_.limits()[region] == start) return;
+    // Half an array cannot be given up.
+    for (const MadeObject& o : maker_->objects()) {
+      uint64_t last = (o.offset + o.words * 8 - 1) >> window_.shape.region_log2;
+      if (last != o.offset >> window_.shape.region_log2 && o.offset >> window_.shape.region_log2 <= region &&
+          region <= last) {
+        return;
+      }
+    }
+    fallen_.insert(region);
+    uint64_t words = window_.region_bytes() >> (window_.shape.alignment_log2 + 6);
+    std::fill_n(window_.bitmap(int(bitmap_)) + region * words, words, 0);
+    window_.limits()[region] = start;
+    window_.live()[region] = 0;
+    for (uint64_t at = 0; at < window_.region_bytes(); at += 8) {
+      uint64_t junk = r_.next();
+      std::memcpy(window_.heap() + start + at, &junk, 8);
+    }
+  }
+
+  // With fallen regions the result depends on when they fell: everything that is reachable without them is marked,
+  // nothing is that was not reachable with them, and the live words belong to the marks.
+  void check_fallen() {
+    ClosureInput in = ClosureInput::of_window(before_.data(), bitmap_);
+    in.commanded = commanded_;
+    in.submitted = submitted_;
+    in.answer_object = [&](uint64_t a) { return maker_->answer(a); };
+    in.answer_klass = in.answer_object;
+    Closure most = naive_closure(in);
+    for (uint32_t region : fallen_) {
+      auto* limits = reinterpret_cast<uint64_t*>(before_.data() + window_.layout.area[MERAPI_AREA_LIMITS].offset);
+      limits[region] = uint64_t{region} << window_.shape.region_log2;
+    }
+    Closure least = naive_closure(in);
+    std::map<uint32_t, uint64_t> live;
+    for (uint64_t bit = 0; bit < most.marked.size(); bit++) {
+      uint64_t offset = bit << window_.shape.alignment_log2;
+      bool have = window_.marked(int(bitmap_), offset);
+      if (least.marked[bit] && !have) error_ << "missing " << std::hex << offset << std::dec << "; ";
+      if (have && !most.marked[bit]) error_ << "too many " << std::hex << offset << std::dec << "; ";
+      if (have && fallen_.count(uint32_t(offset >> window_.shape.region_log2)) != 0)
+        error_ << "marked after its fall; ";
+      if (!have || !most.newly[bit] || unsized_.count(offset) != 0) continue;
+      live[uint32_t(offset >> window_.shape.region_log2)] += maker_->object_at(offset)->words;
+    }
+    for (uint32_t i = 0; i < window_.shape.regions; i++) {
+      bool fallen = fallen_.count(i) != 0;
+      if (window_.live()[i] != (fallen ? 0 : live[i])) {
+        error_ << "live words of region " << i << ": " << window_.live()[i] << " not " << live[i] << "; ";
+      }
+    }
   }
 
   void abort() {
@@ -340,6 +401,7 @@ class Trace {
 
   void check() {
     if (!expected_done_.empty()) error_ << "a DONE is missing; ";
+    if (knobs_.falls) return check_fallen();
     // The closure of what the window was before, without what was reclaimed meanwhile.
     std::memcpy(before_.data() + window_.layout.area[MERAPI_AREA_LIMITS].offset, window_.limits(),
                 window_.shape.regions * 8);
@@ -399,7 +461,7 @@ class Trace {
   std::deque<merapi_submission> commands_;
   std::deque<uint64_t> pending_;
   std::deque<std::pair<uint64_t, merapi_submission>> expected_done_;
-  std::set<uint32_t> commanded_, recommanded_;
+  std::set<uint32_t> commanded_, recommanded_, fallen_;
   std::vector<uint64_t> submitted_;
   std::set<uint64_t> deferred_, unsized_, seen_, reclaimed_;
   bool reported_twice_ = false;

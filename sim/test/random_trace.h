@@ -13,6 +13,7 @@ namespace merapi::sim::test {
 struct TraceKnobs {
   bool pauses = true;
   bool reclaims = true;  // humongous primitive arrays disappear in pauses
+  bool falls = false;    // any region's limit falls to its start in a pause, marks and live words with it
   bool aborts = true;
   bool tiny_stack = false;
   bool no_spill = false;

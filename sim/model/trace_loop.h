@@ -59,6 +59,12 @@ struct Loop {
 
   MERAPI_INLINE int alignment_log2() const { return kAlignmentLog2 != 0 ? kAlignmentLog2 : alignment_log2_; }
 
+  // One load, whatever mutators do meanwhile: what was checked is what is used. Fields are naturally aligned.
+  template <typename T>
+  static MERAPI_INLINE T fetch(const uint8_t* at) {
+    return __atomic_load_n(reinterpret_cast<const T*>(at), __ATOMIC_RELAXED);
+  }
+
   template <typename F>
   MERAPI_INLINE auto slow(F call) {
     t.hot_ = h;
@@ -101,8 +107,7 @@ struct Loop {
     h.references += count;
     h.work -= int64_t(count);
     for (const uint8_t* end = field + count * sizeof(Oop); field != end; field += sizeof(Oop)) {
-      Oop oop;
-      __builtin_memcpy(&oop, field, sizeof oop);
+      Oop oop = fetch<Oop>(field);
       uint64_t offset = (uint64_t{oop} << shift) + delta;
       uint64_t region = offset >> region_log2;
       region = region < region_count ? region : region_count;
@@ -132,9 +137,7 @@ struct Loop {
   }
 
   MERAPI_INLINE uint64_t array_length(uint64_t object) const {
-    uint32_t length;
-    __builtin_memcpy(&length, heap + object + 8 + sizeof(Klass), sizeof length);
-    return length;
+    return fetch<uint32_t>(heap + object + 8 + sizeof(Klass));
   }
 
   // A negative length (as Java has it) becomes an impossible size.
@@ -145,8 +148,7 @@ struct Loop {
 
   MERAPI_INLINE void visit(uint64_t grey) {
     uint64_t object = grey & ~kCounted;
-    Klass klass;
-    __builtin_memcpy(&klass, heap + object + 8, sizeof klass);
+    Klass klass = fetch<Klass>(heap + object + 8);
     h.visits++;
     h.work--;
     const Shape* s = &t.shapes_.cached(klass);

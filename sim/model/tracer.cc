@@ -99,9 +99,9 @@ Tracer::Exit Tracer::run(int64_t work) {
 // --------------------------------------------------------------- objects
 
 uint64_t Tracer::klass_word(uint64_t offset) const {
-  uint64_t klass = 0;
-  __builtin_memcpy(&klass, geometry_.heap + offset + 8, geometry_.klass_bytes);
-  return klass;
+  const uint8_t* at = geometry_.heap + offset + 8;
+  if (geometry_.klass_bytes == 8) return __atomic_load_n(reinterpret_cast<const uint64_t*>(at), __ATOMIC_RELAXED);
+  return __atomic_load_n(reinterpret_cast<const uint32_t*>(at), __ATOMIC_RELAXED);
 }
 
 // The shape of a grey, or null when there is none: then everything due for the object has been done.
@@ -128,19 +128,20 @@ const Shape* Tracer::slow_shape(uint64_t grey) {
 
 uint64_t Tracer::object_words(uint64_t object, const Shape& s) const {
   const uint8_t* p = geometry_.heap + object;
-  uint32_t value;
+  auto fetch = [p](uint64_t at) {
+    return __atomic_load_n(reinterpret_cast<const uint32_t*>(p + at), __ATOMIC_RELAXED);
+  };
   switch (s.path) {
     case Path::kObjArray:
     case Path::kPrimArray: {
-      __builtin_memcpy(&value, p + 8 + geometry_.klass_bytes, sizeof value);
+      uint32_t value = fetch(8 + geometry_.klass_bytes);
       if (value >> 31 != 0) return ~uint64_t{0};
       uint64_t bytes = s.header_bytes + (uint64_t{value} << s.element_log2);
       return ((bytes + geometry_.alignment_mask()) & ~geometry_.alignment_mask()) / 8;
     }
     case Path::kMirror:
-      if (object + geometry_.mirror_size_offset + sizeof value > geometry_.heap_bytes) return 0;
-      __builtin_memcpy(&value, p + geometry_.mirror_size_offset, sizeof value);
-      return value;
+      if (object + geometry_.mirror_size_offset + sizeof(uint32_t) > geometry_.heap_bytes) return 0;
+      return fetch(geometry_.mirror_size_offset);
     default:
       return s.size_words;
   }
@@ -228,8 +229,9 @@ void Tracer::drop_grey(uint64_t grey) {
   }
   uint64_t object = grey & ~kCounted;
   hot_.work--;
-  const Shape* s = &shapes_.cached(klass_word(object));
-  if (s->klass_word == 0 || s->klass_word != klass_word(object)) s = slow_shape(grey);
+  uint64_t klass = klass_word(object);
+  const Shape* s = &shapes_.cached(klass);
+  if (klass == 0 || s->klass_word != klass) s = slow_shape(grey);
   if (s == nullptr) return;
   switch (s->path) {
     case Path::kMirror:

@@ -22,6 +22,10 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   bool model = false;
   auto* engine = app.add_option_group("engine", "What executes the commands");
   engine->add_flag("--model", model, "the functional model");
+#ifdef MERAPI_WITH_RTL
+  engine->add_option("--rtl", o->rtl_preset, "the Verilated tracer of this preset (sim-small, ...)");
+  app.add_option("--dram", o->dram, "with --rtl: memory time by DRAMsim3 with this .ini file (else an ideal memory)");
+#endif
   engine->require_option(1);
   auto* from = app.add_option_group("windows", "Where windows come from");
   from->add_option("--socket", o->socket, "listen at this unix socket; each host gets a window of its own");
@@ -31,9 +35,8 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
       ->transform(CLI::AsSizeValue(false));
 
   app.add_option("--name", o->common.name, "name told to hosts (at most 23 characters)")->capture_default_str();
-  app.add_option("--patience-us", o->common.patience_us, "how long hosts wait for an acknowledgement")
-      ->capture_default_str()
-      ->check(CLI::Range(1u, 600'000'000u));
+  auto* patience = app.add_option("--patience-us", o->common.patience_us, "how long hosts wait for an acknowledgement");
+  patience->capture_default_str()->check(CLI::Range(1u, 600'000'000u));
   std::string coherence = "coherent";
   app.add_option("--coherence", coherence, "coherence mode told to hosts")
       ->capture_default_str()
@@ -57,7 +60,9 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
     *exit_code = code == 0 ? kExitClean : kExitUsage;
     return false;
   }
-  o->engine = "model";
+  o->engine = model ? "model" : "rtl";
+  // Simulated cycles take thousands of times longer than real ones.
+  if (!model && patience->count() == 0) o->common.patience_us = 10'000'000;
   o->common.coherence = coherence == "coherent" ? MERAPI_COHERENCE_COHERENT : MERAPI_COHERENCE_NON_COHERENT;
   o->common.pid = uint64_t(getpid());
   return true;

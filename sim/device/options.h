@@ -21,7 +21,9 @@ enum ExitCode {
 };
 
 struct DeviceOptions {
-  std::string engine;  // "model"
+  std::string engine;  // "model" or, in a build that has it, "rtl"
+  std::string rtl_preset;
+  std::string dram;  // DRAMsim3 configuration; empty: ideal memory
   std::string socket;
   std::vector<std::string> windows;
   uint64_t size = 0;  // bytes that window files are made at least; 0: take them as they are

@@ -220,19 +220,20 @@ struct Loop {
 
   // Take the next non-zero bitmap word of the segment into the register. False: none, or not now.
   MERAPI_INLINE bool advance() {
-    uint32_t zeros = 0;
     bool found = false;
     while (h.sweep_next < h.sweep_end) {
       uint64_t word = bitmap[h.sweep_next];
       if (word == 0) {
-        if (++zeros > kZeroRun) {
+        if (h.sweep_zeros == kZeroRun) {
           if (in_flight() || h.work <= 0) break;
           h.work--;
-          zeros = 0;
+          h.sweep_zeros = 0;
         }
+        h.sweep_zeros++;
         h.sweep_next++;
         continue;
       }
+      h.sweep_zeros = 0;
       uint64_t index = h.sweep_next++;
       if (h.sweep_next == h.sweep_end) {
         if constexpr (kStrict) {

@@ -69,6 +69,7 @@ struct Hot {
   uint64_t sweep_counted = 0;              // of these, which are the host's
   uint64_t sweep_base = 0;                 // heap offset of bit 0 of that word
   uint64_t sweep_next = 0, sweep_end = 0;  // words of the segment not read yet
+  uint32_t sweep_zeros = 0;                // zero words since the last other one or the last empty pipeline
 
   uint64_t marked = 0;
   uint64_t tested = 0;

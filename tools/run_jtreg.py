@@ -53,10 +53,7 @@ FAST = [
     "gc/TestReferenceRefersToDuringConcMark.java",
 ]
 # Differences that are meant, and why; they are reported and do not count as failures.
-KNOWN = {
-    "gc/g1/TestLargePageUseForAuxMemory.java": "looks for the log lines of bitmaps that G1 reserves itself; "
-    "in a window it reserves none",
-}
+KNOWN = {}
 RESULT = re.compile(r"^(\S+?)(?:#(\S+))?\s+(Passed|Failed|Error|Not run)\.", re.M)
 
 

@@ -131,6 +131,9 @@ G1RegionToSpaceMapper* G1MerapiWindow::bitmap_storage(int which, size_t size, si
   MemTracker::record_virtual_memory_commit((address)reserved.base(), mapped, CALLER_PC);
   _instance->_bitmap_base[which] = reserved.base();
   _instance->_bitmap_size[which] = mapped;
+  // As G1CollectedHeap::create_aux_memory_mapper says it; the window decides on pages.
+  os::trace_page_sizes_for_requested_size(which == 0 ? "Prev Bitmap" : "Next Bitmap", size, os::vm_page_size(),
+                                          os::vm_page_size(), reserved.base(), reserved.size());
   return G1RegionToSpaceMapper::create_mapper(G1MerapiSpace(reserved), size, os::vm_page_size(),
                                               HeapRegion::GrainBytes, translation_factor, mtGC);
 }

@@ -136,7 +136,8 @@ def record(path, files, suite):
     path.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n")
 
 
-def main():
+def arguments(words=None):
+    """The parsed command line; packages may stand behind options, as every caller writes them."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("verb", choices=["source", "fetch", "unpack", "policy", "index"])
     parser.add_argument("packages", nargs="*")
@@ -144,7 +145,11 @@ def main():
     parser.add_argument("--dest", type=Path, default=Path("."))
     parser.add_argument("--record", type=Path, default=CACHE / "inputs.json")
     parser.add_argument("--with-dependencies", action="store_true", help="fetch or unpack the closure")
-    args = parser.parse_args()
+    return parser.parse_intermixed_args(words)
+
+
+def main():
+    args = arguments()
 
     root = AptRoot(args.suite)
     if args.verb == "index":

@@ -49,7 +49,9 @@ def least_traces(program, options):
     # Memory pressure decides how many cycles full collections leave alone; the program's own count is for its own
     # heap and arguments. With others one is enough.
     own = options.heap_factor == 1 and not options.heap_least and not options.arguments
-    return program.traces if own else 1
+    # How many cycles a program completes depends on who else uses the machine; that each is right does not. Half of
+    # what an idle machine gives shows that offloading is the rule.
+    return max(1, program.traces // 2) if own else 1
 
 
 @pytest.mark.parametrize(("name", "options"), list(matrix()))

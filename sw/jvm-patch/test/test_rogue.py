@@ -39,7 +39,8 @@ IN_TRACE = {
     "duplicate": BAD,
     "swapped": BAD,
     "torn": BAD,
-    "index-back": BAD,
+    # An index below what the host has read is impossible; one that goes back no further only hides completions.
+    "index-back": f"{BAD}|device stuck",
     "index-far": BAD,
     "defer-unmarked": BAD,
     "defer-outside": BAD,

@@ -38,7 +38,7 @@ contract: ## regenerate the contract's C header, Scala constants and document ta
 	@python3 tools/gen_contract.py
 
 .PHONY: native
-native: setup ## build libmerapi and the device process
+native: setup ## build libmerapi, the device process and the merapi command
 	@[ -f build/native/build.ninja ] || cmake -S sim -B build/native $(NATIVE_FLAGS) > build/native.log || { cat build/native.log; exit 1; }
 	@cmake --build build/native --parallel $(JOBS)
 

@@ -8,9 +8,8 @@
 #include <cstdio>
 #include <fstream>
 #include <iostream>
+#include <nlohmann/json.hpp>
 #include <sstream>
-
-#include "merapi/merapi.h"
 
 namespace merapi::cli {
 
@@ -85,41 +84,6 @@ bool read_text(const std::string& path, std::string* text) {
   *text = all.str();
   while (!text->empty() && (text->back() == '\n' || text->back() == ' ')) text->pop_back();
   return true;
-}
-
-Cli::Cli()
-    : app_(
-          "Provision, watch and exercise windows of a Merapi expander.\n"
-          "JSON on stdout with --json, messages on stderr. Exit codes: 0 done, 1 something is not in order, "
-          "2 wrong command line, 3 not there or not a window, 4 in use, 5 no permission, 6 system error.",
-          "merapi") {
-  app_.set_version_flag("--version", std::string("merapi " MERAPI_CLI_VERSION " (libmerapi ") + merapi_version() +
-                                         ", contract " + std::to_string(MERAPI_VERSION_MAJOR) + "." +
-                                         std::to_string(MERAPI_VERSION_MINOR) + ")");
-  app_.require_subcommand(1);
-}
-
-CLI::App* Cli::verb(const std::string& name, const std::string& description, std::function<int()> act) {
-  CLI::App* verb = app_.add_subcommand(name, description);
-  acts_[verb] = std::move(act);
-  return verb;
-}
-
-int Cli::main(int argc, char** argv) {
-  try {
-    app_.parse(argc, argv);
-  } catch (const CLI::ParseError& e) {
-    return app_.exit(e) == 0 ? kOk : kUsage;
-  }
-  try {
-    return acts_.at(app_.get_subcommands().front())();
-  } catch (const Failure& e) {
-    say(e.what());
-    return e.exit_code;
-  } catch (const std::exception& e) {
-    say(e.what());
-    return kSystem;
-  }
 }
 
 }  // namespace merapi::cli

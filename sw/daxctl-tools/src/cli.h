@@ -1,16 +1,13 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What every verb shares: exit codes, failures with words, the registration of verbs.
+// What every verb shares: exit codes, failures with words, output.
 #ifndef MERAPI_DAXCTL_TOOLS_CLI_H_
 #define MERAPI_DAXCTL_TOOLS_CLI_H_
 
-#include <CLI/CLI.hpp>
-#include <functional>
-#include <map>
-#include <nlohmann/json.hpp>
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
 #include <stdexcept>
 #include <string>
-#include <vector>
 
 namespace merapi::cli {
 
@@ -49,33 +46,6 @@ std::string human_bytes(uint64_t bytes);
 std::string human_count(double count);
 // Whole text of a small file without the line end; false when it cannot be read.
 bool read_text(const std::string& path, std::string* text);
-
-class Cli {
- public:
-  Cli();
-  // A verb; `act` runs when the user chose it and returns the exit code.
-  CLI::App* verb(const std::string& name, const std::string& description, std::function<int()> act);
-  int main(int argc, char** argv);
-
- private:
-  CLI::App app_;
-  std::map<const CLI::App*, std::function<int()>> acts_;
-};
-
-// Each verb's own file.
-void add_info(Cli& cli);
-void add_run(Cli& cli);
-void add_list(Cli& cli);
-void add_top(Cli& cli);
-void add_save(Cli& cli);
-void add_load(Cli& cli);
-void add_replay(Cli& cli);  // replay and verify
-void add_export(Cli& cli);
-void add_windows(Cli& cli);    // create-window and destroy-window
-void add_provision(Cli& cli);  // provision and release
-void add_trace(Cli& cli);
-void add_reset(Cli& cli);
-void add_doctor(Cli& cli);
 
 }  // namespace merapi::cli
 

@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <sstream>
@@ -23,6 +24,8 @@ namespace {
 
 constexpr int kReadyMilliseconds = 10000;
 constexpr int kEndMilliseconds = 5000;
+// A device gives a window back shortly after its host has ended.
+constexpr int kGiveBackMilliseconds = 2000;
 
 // A folder of the user's own, made when needed: a socket in it is his.
 void make_private_folder(const std::string& folder) {
@@ -70,6 +73,24 @@ int recorded_device(const std::string& socket) {
   if (!read_text(socket + ".pid", &text)) return 0;
   std::istringstream(text) >> pid >> time;
   return pid > 1 && !time.empty() && start_time(pid) == time ? pid : 0;
+}
+
+// Windows that the device serves besides those of runs that have ended. A window whose host is gone is given back after
+// a moment; one whose host the caller may not look at is told from it only when that moment has passed.
+size_t windows_of_others(int device) {
+  for (int waited = 0;; waited += 10) {
+    size_t served = 0, in_use = 0;
+    for (const UsedWindow& window : used_windows()) {
+      const auto has = [&](bool itself) {
+        return std::any_of(window.users.begin(), window.users.end(),
+                           [&](const User& user) { return (user.pid == device) == itself; });
+      };
+      served += has(true);
+      in_use += has(true) && has(false);
+    }
+    if (served == in_use || waited >= kGiveBackMilliseconds) return served;
+    usleep(10000);
+  }
 }
 
 void write_file(const std::string& path, const std::string& text) {
@@ -199,9 +220,7 @@ SharedDevice::~SharedDevice() {
     const bool last = flock(users_, LOCK_EX | LOCK_NB) == 0;
     const int pid = recorded_device(socket_);
     if (last && pid != 0) {
-      size_t served = 0;
-      for (const DeviceProcess& process : device_processes(used_windows()))
-        if (process.pid == pid) served = process.windows;
+      const size_t served = windows_of_others(pid);
       if (served == 0) {
         kill(pid, SIGTERM);
         for (int waited = 0; waited < kEndMilliseconds && !start_time(pid).empty(); waited += 10) {

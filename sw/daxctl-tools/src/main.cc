@@ -2,6 +2,7 @@
 //
 // The merapi command. See man/merapi.1 and a page for each verb.
 #include "cli.h"
+#include "options.h"
 #include "window.h"
 
 int main(int argc, char** argv) {

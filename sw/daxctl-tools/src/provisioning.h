@@ -5,6 +5,10 @@
 #ifndef MERAPI_DAXCTL_TOOLS_PROVISIONING_H_
 #define MERAPI_DAXCTL_TOOLS_PROVISIONING_H_
 
+#include <functional>
+#include <string>
+#include <vector>
+
 #include "cli.h"
 #include "command.h"
 #include "sysfs.h"

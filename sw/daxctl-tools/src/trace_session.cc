@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <chrono>
 #include <deque>
+#include <nlohmann/json.hpp>
 
 #include "names.h"
 

@@ -7,11 +7,13 @@
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "device_process.h"
 #include "merapi/contract.h"
 #include "names.h"
+#include "options.h"
 #include "processes.h"
 #include "sysfs.h"
 #include "window.h"
@@ -208,9 +210,9 @@ int doctor(const Options& o) {
 
 void add_doctor(Cli& cli) {
   auto o = std::make_shared<Options>();
-  CLI::App* verb = cli.verb("doctor", "Check what a window needs and say the remedy for what is missing",
-                            [o] { return doctor(*o); });
-  verb->add_flag("--json", o->as_json, "print JSON");
+  Verb verb = cli.verb("doctor", "Check what a window needs and say the remedy for what is missing",
+                       [o] { return doctor(*o); });
+  verb.flag("--json", o->as_json, "print JSON");
 }
 
 }  // namespace merapi::cli

@@ -8,11 +8,13 @@
 #include <unistd.h>
 
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli.h"
 #include "heap_reader.h"
 #include "heapdump.pb.h"
+#include "options.h"
 #include "window.h"
 
 namespace merapi::cli {
@@ -219,15 +221,13 @@ int run_export(const Options& o) {
 
 void add_export(Cli& cli) {
   auto o = std::make_shared<Options>();
-  CLI::App* verb = cli.verb("export", "Write the object graph of an image (or of a window that no host uses)",
-                            [o] { return run_export(*o); });
-  verb->add_option("from", o->from, "image or window")->required();
-  verb->add_option("to", o->to, "file to write; replaced when it is complete")->required();
-  verb->add_option("--format", o->format, "format")->capture_default_str()->check(CLI::IsMember({"heapdump"}));
-  verb->add_option("--bitmap", o->bitmap, "windows: mark bitmap that holds the greys")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1));
-  verb->add_flag("--json", o->as_json, "print a summary as JSON");
+  Verb verb = cli.verb("export", "Write the object graph of an image (or of a window that no host uses)",
+                       [o] { return run_export(*o); });
+  verb.option("from", o->from, "image or window").required();
+  verb.option("to", o->to, "file to write; replaced when it is complete").required();
+  verb.option("--format", o->format, "format").with_default().one_of({"heapdump"});
+  verb.option("--bitmap", o->bitmap, "windows: mark bitmap that holds the greys").with_default().between(0, 1);
+  verb.flag("--json", o->as_json, "print a summary as JSON");
 }
 
 }  // namespace merapi::cli

@@ -9,9 +9,11 @@
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "names.h"
+#include "options.h"
 #include "processes.h"
 #include "window.h"
 
@@ -151,10 +153,10 @@ int info(const Options& o) {
 
 void add_info(Cli& cli) {
   auto o = std::make_shared<Options>();
-  CLI::App* verb = cli.verb("info", "Show what a window or a saved image says of itself; never disturbs a live one",
-                            [o] { return info(*o); });
-  verb->add_option("name", o->name, "window (file:PATH, dax:PATH, pid:PID or a path) or image")->required();
-  verb->add_flag("--json", o->as_json, "print JSON");
+  Verb verb = cli.verb("info", "Show what a window or a saved image says of itself; never disturbs a live one",
+                       [o] { return info(*o); });
+  verb.option("name", o->name, "window (file:PATH, dax:PATH, pid:PID or a path) or image").required();
+  verb.flag("--json", o->as_json, "print JSON");
 }
 
 }  // namespace merapi::cli

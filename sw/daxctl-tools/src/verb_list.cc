@@ -6,9 +6,11 @@
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "names.h"
+#include "options.h"
 #include "processes.h"
 #include "sysfs.h"
 #include "window.h"
@@ -160,9 +162,9 @@ int list(const Options& o) {
 
 void add_list(Cli& cli) {
   auto o = std::make_shared<Options>();
-  CLI::App* verb = cli.verb("list", "List expanders, regions, dax devices, windows and tracers, and who uses them",
-                            [o] { return list(*o); });
-  verb->add_flag("--json", o->as_json, "print JSON");
+  Verb verb = cli.verb("list", "List expanders, regions, dax devices, windows and tracers, and who uses them",
+                       [o] { return list(*o); });
+  verb.flag("--json", o->as_json, "print JSON");
 }
 
 }  // namespace merapi::cli

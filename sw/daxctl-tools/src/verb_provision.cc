@@ -8,8 +8,10 @@
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "options.h"
 #include "provisioning.h"
 
 namespace merapi::cli {
@@ -73,22 +75,21 @@ int release(const Options& o) {
 
 void add_provision(Cli& cli) {
   auto p = std::make_shared<Options>();
-  CLI::App* verb = cli.verb(
-      "provision", "Make a ready window of an expander, a region or a dax device; doing it again changes nothing",
-      [p] { return provision(*p); });
-  verb->add_option("target", p->target, "memN, regionN or daxX.Y (default: the only one there is)");
-  verb->add_option("--type", p->type, "memory to use of an expander (default: what it has)")
-      ->check(CLI::IsMember({"ram", "pmem"}));
-  verb->add_option("--owner", p->owner, "give the device node to USER[:GROUP]");
-  verb->add_option("--patience", p->patience, "seconds to wait for the kernel to show what was made")
-      ->capture_default_str()
-      ->check(CLI::Range(0.0, 600.0));
-  verb->add_flag("--json", p->as_json, "print JSON");
+  Verb verb = cli.verb("provision",
+                       "Make a ready window of an expander, a region or a dax device; doing it again changes nothing",
+                       [p] { return provision(*p); });
+  verb.option("target", p->target, "memN, regionN or daxX.Y (default: the only one there is)");
+  verb.option("--type", p->type, "memory to use of an expander (default: what it has)").one_of({"ram", "pmem"});
+  verb.option("--owner", p->owner, "give the device node to USER[:GROUP]");
+  verb.option("--patience", p->patience, "seconds to wait for the kernel to show what was made")
+      .with_default()
+      .between(0.0, 600.0);
+  verb.flag("--json", p->as_json, "print JSON");
 
   auto r = std::make_shared<Options>();
   verb = cli.verb("release", "Undo provision: destroy the region that a window lies in", [r] { return release(*r); });
-  verb->add_option("target", r->target, "memN, regionN or daxX.Y")->required();
-  verb->add_flag("--json", r->as_json, "print JSON");
+  verb.option("target", r->target, "memN, regionN or daxX.Y").required();
+  verb.flag("--json", r->as_json, "print JSON");
 }
 
 }  // namespace merapi::cli

@@ -3,11 +3,13 @@
 // merapi replay and merapi verify: a saved window on a device, without the program that made it.
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli.h"
 #include "device_process.h"
 #include "heap_reader.h"
+#include "options.h"
 #include "trace_session.h"
 #include "window.h"
 
@@ -142,17 +144,14 @@ int replay(const Options& o) {
 void add(Cli& cli, const std::string& name, const std::string& description, bool verify) {
   auto o = std::make_shared<Options>();
   o->verify = verify;
-  CLI::App* verb = cli.verb(name, description, [o] { return replay(*o); });
-  verb->add_option("image", o->image, "saved window")->required();
-  verb->add_option("--device", o->device, "what traces when no device runs yet")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"model", "rtl"}));
-  auto* socket = verb->add_option("--socket", o->socket, "socket of the device process (default: the user's own)");
-  verb->add_option("--window", o->window, "use this window (dax:PATH, file:PATH), which is overwritten")
-      ->excludes(socket);
-  verb->add_option("--repeat", o->repeat, "trace so many times")->capture_default_str()->check(CLI::Range(1, 100000));
-  verb->add_option("--timeout", o->timeout, "seconds for one trace")->capture_default_str();
-  verb->add_flag("--json", o->as_json, "print JSON");
+  Verb verb = cli.verb(name, description, [o] { return replay(*o); });
+  verb.option("image", o->image, "saved window").required();
+  verb.option("--device", o->device, "what traces when no device runs yet").with_default().one_of({"model", "rtl"});
+  const Option socket = verb.option("--socket", o->socket, "socket of the device process (default: the user's own)");
+  verb.option("--window", o->window, "use this window (dax:PATH, file:PATH), which is overwritten").excludes(socket);
+  verb.option("--repeat", o->repeat, "trace so many times").with_default().between(1, 100000);
+  verb.option("--timeout", o->timeout, "seconds for one trace").with_default();
+  verb.flag("--json", o->as_json, "print JSON");
 }
 
 }  // namespace

@@ -12,9 +12,11 @@
 
 #include <filesystem>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "device_process.h"
+#include "options.h"
 #include "processes.h"
 
 namespace merapi::cli {
@@ -198,18 +200,16 @@ int run(const Options& o) {
 
 void add_run(Cli& cli) {
   auto o = std::make_shared<Options>();
-  CLI::App* verb =
+  Verb verb =
       cli.verb("run", "Run a Java program with its heap in a window, with a device beside it", [o] { return run(*o); });
-  verb->add_option("--device", o->device, "what traces when no device runs yet")
-      ->capture_default_str()
-      ->check(CLI::IsMember({"model", "rtl"}));
-  verb->add_option("--socket", o->socket, "socket of the device process (default: the user's own)");
-  verb->add_option("--window", o->window, "use this window (dax:PATH, file:PATH) and start no device");
-  verb->add_option("--jdk", o->jdk, "JDK to use for 'java' (default: $MERAPI_JDK, the tree's own, PATH)");
-  verb->add_flag("--verify", o->verify, "let the JVM check every marking cycle (-XX:+MerapiVerify)");
-  verb->add_flag("--dry-run", o->dry_run, "print what would be run as JSON");
-  verb->add_option("command", o->command, "after '--': java and its arguments")->required();
-  verb->positionals_at_end();
+  verb.option("--device", o->device, "what traces when no device runs yet").with_default().one_of({"model", "rtl"});
+  verb.option("--socket", o->socket, "socket of the device process (default: the user's own)");
+  verb.option("--window", o->window, "use this window (dax:PATH, file:PATH) and start no device");
+  verb.option("--jdk", o->jdk, "JDK to use for 'java' (default: $MERAPI_JDK, the tree's own, PATH)");
+  verb.flag("--verify", o->verify, "let the JVM check every marking cycle (-XX:+MerapiVerify)");
+  verb.flag("--dry-run", o->dry_run, "print what would be run as JSON");
+  verb.option("command", o->command, "after '--': java and its arguments").required();
+  verb.positionals_at_end();
 }
 
 }  // namespace merapi::cli

@@ -4,9 +4,11 @@
 #include <cinttypes>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "names.h"
+#include "options.h"
 #include "window.h"
 
 namespace merapi::cli {
@@ -51,21 +53,19 @@ int load(const LoadOptions& o) {
 
 void add_save(Cli& cli) {
   auto o = std::make_shared<SaveOptions>();
-  CLI::App* verb = cli.verb("save", "Save a window that no host uses as an image", [o] { return save(*o); });
-  verb->add_option("window", o->window, "window (file:PATH, dax:PATH or a path)")->required();
-  verb->add_option("image", o->image, "file to write; replaced when it is complete")->required();
-  verb->add_option("--bitmap", o->bitmap, "mark bitmap that holds the greys")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1));
-  verb->add_option("--note", o->note, "text to keep in the image");
+  Verb verb = cli.verb("save", "Save a window that no host uses as an image", [o] { return save(*o); });
+  verb.option("window", o->window, "window (file:PATH, dax:PATH or a path)").required();
+  verb.option("image", o->image, "file to write; replaced when it is complete").required();
+  verb.option("--bitmap", o->bitmap, "mark bitmap that holds the greys").with_default().between(0, 1);
+  verb.option("--note", o->note, "text to keep in the image");
 }
 
 void add_load(Cli& cli) {
   auto o = std::make_shared<LoadOptions>();
-  CLI::App* verb = cli.verb("load", "Write an image into a window, replacing what was there", [o] { return load(*o); });
-  verb->add_option("image", o->image, "saved window")->required();
-  verb->add_option("window", o->window, "window (file:PATH, dax:PATH or a path)")->required();
-  verb->add_flag("--create", o->create, "make the window's file, or make it larger, when needed");
+  Verb verb = cli.verb("load", "Write an image into a window, replacing what was there", [o] { return load(*o); });
+  verb.option("image", o->image, "saved window").required();
+  verb.option("window", o->window, "window (file:PATH, dax:PATH or a path)").required();
+  verb.flag("--create", o->create, "make the window's file, or make it larger, when needed");
 }
 
 }  // namespace merapi::cli

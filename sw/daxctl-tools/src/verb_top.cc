@@ -9,10 +9,12 @@
 #include <cmath>
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 #include <optional>
 
 #include "cli.h"
 #include "names.h"
+#include "options.h"
 #include "processes.h"
 #include "window.h"
 
@@ -182,14 +184,12 @@ int top(const Options& o) {
 
 void add_top(Cli& cli) {
   auto o = std::make_shared<Options>();
-  CLI::App* verb = cli.verb("top", "Watch the counters of windows: traces, objects and bytes a second, stalls",
-                            [o] { return top(*o); });
-  verb->add_option("windows", o->names, "windows to watch (default: all in use)");
-  verb->add_option("--interval", o->interval, "seconds between two looks")
-      ->capture_default_str()
-      ->check(CLI::Range(0.01, 3600.0));
-  verb->add_flag("--once", o->once, "measure one interval and end");
-  verb->add_flag("--json", o->as_json, "print JSON, one array for each interval");
+  Verb verb = cli.verb("top", "Watch the counters of windows: traces, objects and bytes a second, stalls",
+                       [o] { return top(*o); });
+  verb.option("windows", o->names, "windows to watch (default: all in use)");
+  verb.option("--interval", o->interval, "seconds between two looks").with_default().between(0.01, 3600.0);
+  verb.flag("--once", o->once, "measure one interval and end");
+  verb.flag("--json", o->as_json, "print JSON, one array for each interval");
 }
 
 }  // namespace merapi::cli

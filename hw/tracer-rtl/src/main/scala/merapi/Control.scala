@@ -221,7 +221,7 @@ class Control(p: TracerParameters) extends Module {
   val halvesLog2 = io.config.regionLog2 - io.config.alignmentLog2 - 8.U
   io.clearFirst := (Cat(lines(target.offset), 0.U(1.W)) + (payload(0) << halvesLog2)(p.lineAddress, 0))
   io.clearCount := (payload(1) << halvesLog2)(p.lineAddress, 0)
-  when(state === State.Begin) {
+  when(opcode === Op.BeginCycle.U) {
     io.clearFirst := Cat(io.config.live, 0.U(1.W))
     io.clearCount := ((io.config.regionCount +& 3.U) >> 2)
   }

@@ -8,6 +8,7 @@
 #include <chrono>
 
 #include "sim/device/engines.h"
+#include "sim/device/scheduling.h"
 
 namespace merapi::sim {
 namespace {
@@ -16,6 +17,8 @@ using Clock = std::chrono::steady_clock;
 
 constexpr auto kLookForHost = std::chrono::milliseconds(20);
 constexpr uint64_t kLongestSleepUs = 100'000;
+// The shortest that the kernel grants.
+constexpr uint64_t kSchedulingSliceNs = 100'000;
 
 void relax() {
 #if defined(__x86_64__)
@@ -68,11 +71,14 @@ void Context::note(const EngineStatus& status) {
 
 void Context::run() {
   spdlog::info("{}: window of {} MiB", name_, memory_.bytes >> 20);
-  End end;
-  {
+  if (!ask_for_short_slice(kSchedulingSliceNs)) spdlog::debug("{}: no short scheduling slice", name_);
+  End end = End::kFault;
+  try {
     std::unique_ptr<Engine> engine = make_engine(options_, memory_, this);
     end = serve(engine.get());
     note(engine->status());
+  } catch (const std::exception& e) {
+    spdlog::error("{}: {}", name_, e.what());
   }
   EngineStatus s = status();
   spdlog::info("{}: ended ({}); {} cycles, {} objects marked, {} faults", name_, end_name(end), s.cycles_begun,

@@ -14,40 +14,24 @@
  */
 
 #include "precompiled.hpp"
-#include "gc/g1/g1BarrierSet.hpp"
 #include "gc/g1/g1CollectedHeap.inline.hpp"
 #include "gc/g1/g1CollectorState.hpp"
 #include "gc/g1/g1ConcurrentMark.inline.hpp"
 #include "gc/g1/g1ConcurrentMarkThread.inline.hpp"
 #include "gc/g1/g1Policy.hpp"
-#include "gc/g1/g1SATBMarkQueueSet.hpp"
 #include "gc/g1/g1ServiceThread.hpp"
 #include "gc/g1/g1VMOperations.hpp"
 #include "gc/g1/heapRegion.inline.hpp"
 #include "gc/g1/merapi/g1MerapiGreys.inline.hpp"
 #include "gc/g1/merapi/g1MerapiMark.hpp"
 #include "gc/shared/gcId.hpp"
-#include "gc/shared/referenceProcessor.hpp"
 #include "gc/shared/suspendibleThreadSet.hpp"
 #include "gc/shared/workgroup.hpp"
-#include "jfr/jfrEvents.hpp"
 #include "logging/log.hpp"
-#include "memory/metaspace.hpp"
 #include "memory/resourceArea.hpp"
-#include "oops/access.inline.hpp"
 #include "runtime/mutexLocker.hpp"
 #include "runtime/os.hpp"
 #include "runtime/vmThread.hpp"
-
-// SATB buffers give no notice, so the serving worker looks for them this often.
-static const uint64_t WaitMicros = 2000;
-// Without news for this long the device must show that it lives, by
-// acknowledging a pause.
-static const jlong SilenceNanos = 50 * NANOSECS_PER_MILLISEC;
-// A device that acknowledges so many pauses in a row and does nothing between
-// them is stuck: some two seconds. Counted in checks, not in time, so that a
-// process that was stopped itself does not blame the device.
-static const uint StaleChecks = 40;
 
 G1MerapiMark* G1MerapiMark::_instance = NULL;
 
@@ -160,27 +144,6 @@ void G1MerapiMark::fail(const char* reason, const char* format, ...) {
   _state = Failed;
 }
 
-void G1MerapiMark::report_fallback(bool abandoned) const {
-  log_warning(gc, merapi)("Fallback {\"reason\":\"%s\",\"detail\":\"%s\",\"abandoned\":%s,\"gc_id\":%u}",
-                          _reason, _detail, abandoned ? "true" : "false", _trace._gc_id);
-
-  EventMerapiTrace event(UNTIMED);
-  if (event.should_commit()) {
-    event.set_starttime(_trace._start_ticks);
-    event.set_endtime(Ticks::now());
-    event.set_gcId(_trace._gc_id);
-    event.set_device("none");
-    event.set_objects(0);
-    event.set_references(0);
-    event.set_liveBytes(0);
-    event.set_deferred(_trace._deferred);
-    event.set_deviceTime(0);
-    event.set_hostTime(_trace._cpu_nanos);
-    event.set_fallbackReason(_reason);
-    event.commit();
-  }
-}
-
 bool G1MerapiMark::prepare_image(merapi_error* error) {
   assert_at_safepoint_on_vm_thread();
   if (_window->is_private(0) || _window->is_private(1)) {
@@ -209,11 +172,6 @@ void G1MerapiMark::set_limits() {
   }
 }
 
-bool G1MerapiMark::has_objects_below_limit(uint index) const {
-  HeapRegion* region = _g1h->region_at_or_null(index);
-  return region != NULL && region->next_top_at_mark_start() > region->bottom();
-}
-
 bool G1MerapiMark::hand_over() {
   if (_cm->has_aborted() || _state == Failed) {
     return false;
@@ -239,267 +197,6 @@ bool G1MerapiMark::hand_over() {
     return false;
   }
   return true;
-}
-
-// One command for each run of regions with something below the limit; what
-// does not fit into the ring follows when the device has taken entries. Regions that a
-// pause has freed meanwhile have no greys and are left out.
-bool G1MerapiMark::submit_regions() {
-  uint regions = _g1h->max_reserved_regions();
-  bool progress = false;
-  while (_next_region < regions) {
-    uint first = _next_region;
-    while (first < regions && !has_objects_below_limit(first)) {
-      first++;
-    }
-    uint end = first;
-    while (end < regions && has_objects_below_limit(end)) {
-      end++;
-    }
-    if (end > first) {
-      merapi_submission entry;
-      memset(&entry, 0, sizeof(entry));
-      entry.opcode = MERAPI_OP_TRACE_REGION;
-      entry.arg = first;
-      entry.payload[0] = end - first;
-      entry.payload[1] = MERAPI_SCOPE_HEAP | (MERAPI_ORDER_ANY << 8);
-      entry.cycle = _cycle;
-      if (G1MerapiLibrary::submit(_handle, &entry, 1) != 1) {
-        break;
-      }
-      progress = true;
-    }
-    _next_region = end;
-  }
-  return progress;
-}
-
-// ------------------------------------------------------------------- serving
-
-bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
-  uint64_t base = (uint64_t)_window->heap_base();
-  if (address < base || address >= base + _window->heap_size() ||
-      !is_aligned(address, MinObjAlignmentInBytes)) {
-    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is no object address in the heap", address);
-    return false;
-  }
-  oop obj = cast_to_oop((uintptr_t)address);
-  HeapRegion* region = _g1h->heap_region_containing(obj);
-  if (region == NULL || region->obj_allocated_since_next_marking(obj)) {
-    // Reclaimed in a pause since.
-    return true;
-  }
-  if (!_cm->_next_mark_bitmap->is_marked(obj)) {
-    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is not marked", address);
-    return false;
-  }
-  Klass* klass = obj->klass_or_null();
-  if (klass == NULL || (_shapes.klass_of(G1MerapiShapes::klass_word(klass)) != klass && !Metaspace::contains(klass))) {
-    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which holds no klass", address);
-    return false;
-  }
-  if (unsized) {
-    Atomic::add(&_cm->_region_mark_stats[region->hrm_index()]._live_words, (size_t)obj->size());
-  }
-  G1MerapiOopClosure cl(&_greys, _g1h->ref_processor_cm());
-  obj->oop_iterate(&cl);
-  _trace._deferred++;
-  return true;
-}
-
-bool G1MerapiMark::handle_completion(const merapi_completion* completion) {
-  if (completion->cycle != _cycle) {
-    return true;  // of a cycle that is over
-  }
-  if (completion->count > MERAPI_ENTRY_WORDS) {
-    fail("bad completion", "%u payload words in a completion of type %u", completion->count, completion->type);
-    return false;
-  }
-  switch (completion->type) {
-    case MERAPI_COMP_DONE:
-      return true;
-    case MERAPI_COMP_DEFER: {
-      bool unsized = (completion->flags & (1u << MERAPI_DEFER_FLAG_UNSIZED)) != 0;
-      for (uint i = 0; i < completion->count; i++) {
-        if (!handle_deferred(completion->payload[i], unsized)) {
-          return false;
-        }
-      }
-      return true;
-    }
-    case MERAPI_COMP_SHAPE_SEEN: {
-      G1MerapiOopClosure cl(&_greys, NULL);
-      for (uint i = 0; i < completion->count; i++) {
-        Klass* klass = _shapes.klass_of(completion->payload[i]);
-        if (klass == NULL) {
-          fail("bad completion", "SHAPE_SEEN of klass word " UINT64_FORMAT_X " which has no shape",
-               completion->payload[i]);
-          return false;
-        }
-        cl.do_klass(klass);
-      }
-      return true;
-    }
-    case MERAPI_COMP_FAULT:
-      fail("device fault", "%s at " UINT64_FORMAT_X ", detail " UINT64_FORMAT_X,
-           G1MerapiLibrary::fault_name(completion->arg), completion->payload[0], completion->payload[1]);
-      return false;
-    default:
-      fail("bad completion", "unexpected type %u", completion->type);
-      return false;
-  }
-}
-
-// How many completions were handled; -1 after a failure.
-int G1MerapiMark::drain_completions() {
-  const int Batch = 32;
-  merapi_completion entries[Batch];
-  int total = 0;
-  while (true) {
-    int count = G1MerapiLibrary::complete(_handle, entries, Batch);
-    if (count < 0) {
-      fail(count == -EBADMSG ? "bad completion" : "device lost", "reading completions: %s", os::strerror(-count));
-      return -1;
-    }
-    for (int i = 0; i < count; i++) {
-      if (!handle_completion(&entries[i])) {
-        return -1;
-      }
-    }
-    total += count;
-    if (count < Batch || SuspendibleThreadSet::should_yield()) {
-      return total;
-    }
-  }
-}
-
-class G1MerapiSATBClosure : public SATBBufferClosure {
-  G1MerapiGreys* _greys;
-  size_t         _entries;
-public:
-  G1MerapiSATBClosure(G1MerapiGreys* greys) : _greys(greys), _entries(0) { }
-  virtual void do_buffer(void** buffer, size_t size) {
-    for (size_t i = 0; i < size; i++) {
-      _greys->add(cast_to_oop(buffer[i]));
-    }
-    _entries += size;
-  }
-  size_t entries() const { return _entries; }
-};
-
-int G1MerapiMark::drain_satb() {
-  SATBMarkQueueSet& queues = G1BarrierSet::satb_mark_queue_set();
-  G1MerapiSATBClosure cl(&_greys);
-  int buffers = 0;
-  while (!SuspendibleThreadSet::should_yield() && queues.apply_closure_to_completed_buffer(&cl)) {
-    buffers++;
-  }
-  _trace._satb += cl.entries();
-  return buffers;
-}
-
-// A device without news proves that it lives by acknowledging a pause. In the
-// suspendible thread set, so no collection pauses it at the same time.
-bool G1MerapiMark::check_alive() {
-  uint32_t code = G1MerapiLibrary::fault_get(_handle, NULL);
-  if (code != MERAPI_FAULT_NONE) {
-    merapi_fault_record record;
-    G1MerapiLibrary::fault_get(_handle, &record);
-    fail("device fault", "%s at " UINT64_FORMAT_X ", detail " UINT64_FORMAT_X,
-         G1MerapiLibrary::fault_name(code), record.address, record.detail);
-    return false;
-  }
-  if (G1MerapiLibrary::device_gone(_handle)) {
-    fail("device lost", "its process has gone");
-    return false;
-  }
-  int result = G1MerapiLibrary::pause(_handle, 0);
-  if (result != 0) {
-    fail("device silent", "no acknowledgement: %s", os::strerror(-result));
-    return false;
-  }
-  // The counters are fresh while the pause is in force.
-  bool progress = check_progress();
-  G1MerapiLibrary::resume(_handle);
-  G1MerapiLibrary::doorbell(_handle);
-  return progress;
-}
-
-bool G1MerapiMark::check_progress() {
-  static const enum merapi_counter counters[] = {
-    MERAPI_COUNTER_OBJECTS_MARKED, MERAPI_COUNTER_OBJECTS_SCANNED, MERAPI_COUNTER_REFERENCES_READ,
-    MERAPI_COUNTER_BITMAP_READS, MERAPI_COUNTER_RESCANS, MERAPI_COUNTER_SPILL_READS, MERAPI_COUNTER_ROUNDS
-  };
-  uint64_t progress = 0;
-  for (size_t i = 0; i < ARRAY_SIZE(counters); i++) {
-    progress += G1MerapiLibrary::counter(_handle, counters[i]);
-  }
-  if (progress != _progress || G1MerapiLibrary::idle(_handle, _cycle) == 1) {
-    _progress = progress;
-    _stale_checks = 0;
-  } else if (++_stale_checks >= StaleChecks) {
-    fail("device stuck", "%u pauses acknowledged without progress between them", _stale_checks);
-    return false;
-  }
-  return true;
-}
-
-void G1MerapiMark::serve() {
-  jlong last_news = os::javaTimeNanos();
-  _progress = 0;
-  _stale_checks = 0;
-  while (true) {
-    if (SuspendibleThreadSet::should_yield()) {
-      SuspendibleThreadSet::yield();
-    }
-    if (_cm->has_aborted() || _state != Device) {
-      return;  // a full collection, or a pause that found the device failed
-    }
-    if (_cm->cm_thread()->should_terminate()) {
-      fail("exit", "the JVM is about to exit");
-      return;
-    }
-    int completions = drain_completions();
-    if (completions < 0) {
-      return;
-    }
-    int work = completions + drain_satb();
-    bool submitted = submit_regions();
-    if (!_greys.is_empty()) {
-      size_t before = _greys.submitted();
-      _greys.submit();
-      submitted = submitted || _greys.submitted() != before;
-    }
-    if (submitted) {
-      G1MerapiLibrary::doorbell(_handle);
-    }
-    // Mutators may keep SATB buffers coming for as long as they like: only what the device
-    // says is news of it.
-    jlong now = os::javaTimeNanos();
-    if (completions != 0) {
-      last_news = now;
-    } else if (now - last_news > SilenceNanos) {
-      if (!check_alive()) {
-        return;
-      }
-      last_news = now;
-    }
-    if (work != 0 || submitted) {
-      continue;
-    }
-    // Nothing new here. If the device has consumed everything, holds nothing and has said
-    // nothing that was not read, the closure is complete up to what SATB holds back.
-    if (_greys.is_empty() && _next_region >= _g1h->max_reserved_regions() &&
-        G1MerapiLibrary::idle(_handle, _cycle) == 1) {
-      if (!SuspendibleThreadSet::should_yield()) {
-        hand_back();
-        return;
-      }
-      continue;
-    }
-    SuspendibleThreadSetLeaver sts_leave;
-    G1MerapiLibrary::wait(_handle, WaitMicros);
-  }
 }
 
 // ------------------------------------------------------------------ hand-back
@@ -540,45 +237,6 @@ bool G1MerapiMark::hand_back() {
   return true;
 }
 
-void G1MerapiMark::report_trace() const {
-  size_t objects    = G1MerapiLibrary::counter(_handle, MERAPI_COUNTER_OBJECTS_MARKED);
-  size_t references = G1MerapiLibrary::counter(_handle, MERAPI_COUNTER_REFERENCES_READ);
-  size_t words      = G1MerapiLibrary::counter(_handle, MERAPI_COUNTER_LIVE_WORDS);
-  jlong  device     = (jlong)G1MerapiLibrary::counter(_handle, MERAPI_COUNTER_NANOSECONDS);
-  jlong  device_cpu = (jlong)G1MerapiLibrary::counter(_handle, MERAPI_COUNTER_CPU_NANOSECONDS);
-  size_t cycles     = G1MerapiLibrary::counter(_handle, MERAPI_COUNTER_CYCLES);
-  merapi_device_identity identity;
-  G1MerapiLibrary::device_info(_handle, &identity);
-  const char* kind = G1MerapiLibrary::kind_name(identity.kind);
-
-  log_info(gc, merapi)("Trace {\"cycle\":%u,\"gc_id\":%u,\"device\":\"%s\",\"objects\":" SIZE_FORMAT
-                       ",\"references\":" SIZE_FORMAT ",\"live_bytes\":" SIZE_FORMAT ",\"deferred\":" SIZE_FORMAT
-                       ",\"shapes\":" SIZE_FORMAT ",\"satb\":" SIZE_FORMAT ",\"greys\":" SIZE_FORMAT
-                       ",\"pauses\":" SIZE_FORMAT ",\"pause_us_max\":%.1f,\"device_ms\":%.3f,\"device_cpu_ms\":%.3f"
-                       ",\"device_cycles\":" SIZE_FORMAT ",\"concurrent_ms\":%.3f,\"host_cpu_ms\":%.3f"
-                       ",\"fallback\":null}",
-                       _trace._cycle, GCId::current_or_undefined(), kind, objects, references, words * HeapWordSize,
-                       _trace._deferred, _trace._shapes, _trace._satb, _greys.submitted(), _trace._pauses,
-                       _trace._pause_max_nanos / 1e3, device / 1e6, device_cpu / 1e6, cycles,
-                       (_trace._end_nanos - _trace._start_nanos) / 1e6, _trace._cpu_nanos / 1e6);
-
-  EventMerapiTrace event(UNTIMED);
-  if (event.should_commit()) {
-    event.set_starttime(_trace._start_ticks);
-    event.set_endtime(Ticks::now());
-    event.set_gcId(GCId::current_or_undefined());
-    event.set_device(kind);
-    event.set_objects(objects);
-    event.set_references(references);
-    event.set_liveBytes(words * HeapWordSize);
-    event.set_deferred(_trace._deferred);
-    event.set_deviceTime(device);
-    event.set_hostTime(_trace._cpu_nanos);
-    event.set_fallbackReason(NULL);
-    event.commit();
-  }
-}
-
 // ------------------------------------------------- the concurrent mark thread
 
 bool G1MerapiMark::mark_from_roots() {
@@ -601,7 +259,7 @@ bool G1MerapiMark::mark_from_roots() {
   if (_state == Failed) {
     // Nothing was handed over: the root marks are intact and the CPU goes on with them.
     _state = Host;
-    report_fallback(false);
+    _trace.report_fallback(_reason, _detail, false);
     return false;
   }
 
@@ -615,7 +273,7 @@ bool G1MerapiMark::mark_from_roots() {
   if (!_cm->has_aborted()) {
     _trace._end_nanos = os::javaTimeNanos();
     _trace._cpu_nanos += os::current_thread_cpu_time() - cpu;
-    report_trace();
+    _trace.report(_handle, _greys.submitted());
   }
   return true;
 }
@@ -683,7 +341,7 @@ void G1MerapiMark::before_abort() {
     fail("abort not acknowledged", "by a full collection");
   }
   if (_state == Failed) {
-    report_fallback(true);
+    _trace.report_fallback(_reason, _detail, true);
     _window->revoke(next_bitmap());
     _mark_on_cpu = true;
   }
@@ -695,7 +353,7 @@ void G1MerapiMark::revoke_and_abandon() {
   assert_at_safepoint_on_vm_thread();
   bool exiting = _cm->cm_thread()->should_terminate();
   if (!exiting) {
-    report_fallback(true);
+    _trace.report_fallback(_reason, _detail, true);
   }
   // The device is revoked first, so that nothing it does later reaches the
   // bitmap that the abort clears.

@@ -18,29 +18,14 @@
 
 #include "gc/g1/merapi/g1MerapiGreys.hpp"
 #include "gc/g1/merapi/g1MerapiShapes.hpp"
+#include "gc/g1/merapi/g1MerapiTrace.hpp"
 #include "gc/g1/merapi/g1MerapiWindow.hpp"
 #include "memory/allocation.hpp"
-#include "utilities/ticks.hpp"
 
 class G1CollectedHeap;
 class G1ConcurrentMark;
 class G1MerapiRetryTask;
 class HeapRegion;
-
-// What one offloaded cycle did, for the log and the JFR event.
-struct G1MerapiTrace {
-  uint32_t _cycle;
-  uint     _gc_id;           // of the concurrent cycle, whoever reports it
-  size_t   _shapes;
-  size_t   _satb;            // references taken from SATB buffers
-  size_t   _deferred;        // objects scanned by the host
-  size_t   _pauses;
-  jlong    _pause_max_nanos;  // longest wait for an acknowledgement
-  Ticks    _start_ticks;
-  jlong    _start_nanos;     // hand-over
-  jlong    _end_nanos;       // hand-back
-  jlong    _cpu_nanos;       // host threads, between hand-over and hand-back
-};
 
 // Concurrent marking by a tracer beside the memory.
 //
@@ -95,17 +80,17 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiWindow* window);
 
   void fail(const char* reason, const char* format, ...) ATTRIBUTE_PRINTF(3, 4);
-  void report_fallback(bool abandoned) const;
-  void report_trace() const;
 
   // Steps of a cycle, in the suspendible thread set, by the serving worker.
   void set_limits();
-  bool has_objects_below_limit(uint index) const;
   bool hand_over();
-  bool submit_regions();
+  void serve();
   bool hand_back();
   bool add_live_words();
-  void serve();
+
+  // Parts of serve().
+  bool has_objects_below_limit(uint index) const;
+  bool submit_regions();
   int  drain_completions();
   bool handle_completion(const merapi_completion* completion);
   bool handle_deferred(uint64_t address, bool unsized);

@@ -1,0 +1,34 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/device/scheduling.h"
+
+#include <sched.h>
+#include <sys/resource.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+namespace merapi::sim {
+namespace {
+
+// sched_setattr has no wrapper before glibc 2.41, whose structure has another name; this is the kernel's first layout.
+struct SchedulingAttributes {
+  uint32_t size;
+  uint32_t policy;
+  uint64_t flags;
+  int32_t nice;
+  uint32_t priority;
+  uint64_t runtime, deadline, period;
+};
+static_assert(sizeof(SchedulingAttributes) == 48);
+
+}  // namespace
+
+bool ask_for_short_slice(uint64_t nanoseconds) {
+  SchedulingAttributes attributes{};
+  attributes.size = sizeof attributes;
+  attributes.policy = SCHED_OTHER;
+  attributes.nice = getpriority(PRIO_PROCESS, 0);
+  attributes.runtime = nanoseconds;
+  return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;
+}
+
+}  // namespace merapi::sim

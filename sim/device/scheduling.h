@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MERAPI_SIM_DEVICE_SCHEDULING_H_
+#define MERAPI_SIM_DEVICE_SCHEDULING_H_
+
+#include <cstdint>
+
+namespace merapi::sim {
+
+// Ask for a short scheduling slice for the calling thread (sched_setattr(2), Linux 6.12's EEVDF and later): the thread
+// gets no more of a processor than before, but gets it sooner when it has had to wait. A pause is acknowledged by this
+// thread while the whole JVM stands still. False where the kernel does not know it: nothing changes then.
+bool ask_for_short_slice(uint64_t nanoseconds);
+
+}  // namespace merapi::sim
+
+#endif  // MERAPI_SIM_DEVICE_SCHEDULING_H_

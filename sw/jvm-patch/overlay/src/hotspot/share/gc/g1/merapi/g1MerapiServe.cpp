@@ -1,0 +1,308 @@
+/*
+ * Copyright (c) 2026, the Merapi authors. All rights reserved.
+ * DO NOT ALTER OR REMOVE COPYRIGHT NOTICES OR THIS FILE HEADER.
+ *
+ * This code is free software; you can redistribute it and/or modify it
+ * under the terms of the GNU General Public License version 2 only, as
+ * published by the Free Software Foundation, with the Classpath exception
+ * as provided in the LICENSE file that accompanies OpenJDK.
+ *
+ * This code is distributed in the hope that it will be useful, but WITHOUT
+ * ANY WARRANTY; without even the implied warranty of MERCHANTABILITY or
+ * FITNESS FOR A PARTICULAR PURPOSE.  See the GNU General Public License
+ * version 2 for more details.
+ */
+
+#include "precompiled.hpp"
+#include "gc/g1/g1BarrierSet.hpp"
+#include "gc/g1/g1CollectedHeap.inline.hpp"
+#include "gc/g1/g1ConcurrentMark.inline.hpp"
+#include "gc/g1/g1ConcurrentMarkThread.inline.hpp"
+#include "gc/g1/g1SATBMarkQueueSet.hpp"
+#include "gc/g1/heapRegion.inline.hpp"
+#include "gc/g1/merapi/g1MerapiGreys.inline.hpp"
+#include "gc/g1/merapi/g1MerapiMark.hpp"
+#include "gc/shared/referenceProcessor.hpp"
+#include "gc/shared/suspendibleThreadSet.hpp"
+#include "memory/metaspace.hpp"
+#include "oops/access.inline.hpp"
+#include "runtime/os.hpp"
+
+// Between hand-over and hand-back: what one worker of the concurrent gang does
+// while the device traces. It gives the device its regions and greys, takes its
+// completions, and watches that it lives. In the suspendible thread set while it
+// touches oops, outside while it waits.
+
+// SATB buffers give no notice, so the serving worker looks for them this often.
+static const uint64_t WaitMicros = 2000;
+// Without news for this long the device must show that it lives, by
+// acknowledging a pause.
+static const jlong SilenceNanos = 50 * NANOSECS_PER_MILLISEC;
+// A device that acknowledges so many pauses in a row and does nothing between
+// them is stuck: some two seconds. Counted in checks, not in time, so that a
+// process that was stopped itself does not blame the device.
+static const uint StaleChecks = 40;
+
+bool G1MerapiMark::has_objects_below_limit(uint index) const {
+  HeapRegion* region = _g1h->region_at_or_null(index);
+  return region != NULL && region->next_top_at_mark_start() > region->bottom();
+}
+
+// One command for each run of regions with something below the limit; what
+// does not fit into the ring follows when the device has taken entries. Regions that a
+// pause has freed meanwhile have no greys and are left out.
+bool G1MerapiMark::submit_regions() {
+  uint regions = _g1h->max_reserved_regions();
+  bool progress = false;
+  while (_next_region < regions) {
+    uint first = _next_region;
+    while (first < regions && !has_objects_below_limit(first)) {
+      first++;
+    }
+    uint end = first;
+    while (end < regions && has_objects_below_limit(end)) {
+      end++;
+    }
+    if (end > first) {
+      merapi_submission entry;
+      memset(&entry, 0, sizeof(entry));
+      entry.opcode = MERAPI_OP_TRACE_REGION;
+      entry.arg = first;
+      entry.payload[0] = end - first;
+      entry.payload[1] = MERAPI_SCOPE_HEAP | (MERAPI_ORDER_ANY << 8);
+      entry.cycle = _cycle;
+      if (G1MerapiLibrary::submit(_handle, &entry, 1) != 1) {
+        break;
+      }
+      progress = true;
+    }
+    _next_region = end;
+  }
+  return progress;
+}
+
+bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
+  uint64_t base = (uint64_t)_window->heap_base();
+  if (address < base || address >= base + _window->heap_size() ||
+      !is_aligned(address, MinObjAlignmentInBytes)) {
+    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is no object address in the heap", address);
+    return false;
+  }
+  oop obj = cast_to_oop((uintptr_t)address);
+  HeapRegion* region = _g1h->heap_region_containing(obj);
+  if (region == NULL || region->obj_allocated_since_next_marking(obj)) {
+    // Reclaimed in a pause since.
+    return true;
+  }
+  if (!_cm->_next_mark_bitmap->is_marked(obj)) {
+    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is not marked", address);
+    return false;
+  }
+  Klass* klass = obj->klass_or_null();
+  if (klass == NULL || (_shapes.klass_of(G1MerapiShapes::klass_word(klass)) != klass && !Metaspace::contains(klass))) {
+    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which holds no klass", address);
+    return false;
+  }
+  if (unsized) {
+    Atomic::add(&_cm->_region_mark_stats[region->hrm_index()]._live_words, (size_t)obj->size());
+  }
+  G1MerapiOopClosure cl(&_greys, _g1h->ref_processor_cm());
+  obj->oop_iterate(&cl);
+  _trace._deferred++;
+  return true;
+}
+
+bool G1MerapiMark::handle_completion(const merapi_completion* completion) {
+  if (completion->cycle != _cycle) {
+    return true;  // of a cycle that is over
+  }
+  if (completion->count > MERAPI_ENTRY_WORDS) {
+    fail("bad completion", "%u payload words in a completion of type %u", completion->count, completion->type);
+    return false;
+  }
+  switch (completion->type) {
+    case MERAPI_COMP_DONE:
+      return true;
+    case MERAPI_COMP_DEFER: {
+      bool unsized = (completion->flags & (1u << MERAPI_DEFER_FLAG_UNSIZED)) != 0;
+      for (uint i = 0; i < completion->count; i++) {
+        if (!handle_deferred(completion->payload[i], unsized)) {
+          return false;
+        }
+      }
+      return true;
+    }
+    case MERAPI_COMP_SHAPE_SEEN: {
+      G1MerapiOopClosure cl(&_greys, NULL);
+      for (uint i = 0; i < completion->count; i++) {
+        Klass* klass = _shapes.klass_of(completion->payload[i]);
+        if (klass == NULL) {
+          fail("bad completion", "SHAPE_SEEN of klass word " UINT64_FORMAT_X " which has no shape",
+               completion->payload[i]);
+          return false;
+        }
+        cl.do_klass(klass);
+      }
+      return true;
+    }
+    case MERAPI_COMP_FAULT:
+      fail("device fault", "%s at " UINT64_FORMAT_X ", detail " UINT64_FORMAT_X,
+           G1MerapiLibrary::fault_name(completion->arg), completion->payload[0], completion->payload[1]);
+      return false;
+    default:
+      fail("bad completion", "unexpected type %u", completion->type);
+      return false;
+  }
+}
+
+// How many completions were handled; -1 after a failure.
+int G1MerapiMark::drain_completions() {
+  const int Batch = 32;
+  merapi_completion entries[Batch];
+  int total = 0;
+  while (true) {
+    int count = G1MerapiLibrary::complete(_handle, entries, Batch);
+    if (count < 0) {
+      fail(count == -EBADMSG ? "bad completion" : "device lost", "reading completions: %s", os::strerror(-count));
+      return -1;
+    }
+    for (int i = 0; i < count; i++) {
+      if (!handle_completion(&entries[i])) {
+        return -1;
+      }
+    }
+    total += count;
+    if (count < Batch || SuspendibleThreadSet::should_yield()) {
+      return total;
+    }
+  }
+}
+
+class G1MerapiSATBClosure : public SATBBufferClosure {
+  G1MerapiGreys* _greys;
+  size_t         _entries;
+public:
+  G1MerapiSATBClosure(G1MerapiGreys* greys) : _greys(greys), _entries(0) { }
+  virtual void do_buffer(void** buffer, size_t size) {
+    for (size_t i = 0; i < size; i++) {
+      _greys->add(cast_to_oop(buffer[i]));
+    }
+    _entries += size;
+  }
+  size_t entries() const { return _entries; }
+};
+
+int G1MerapiMark::drain_satb() {
+  SATBMarkQueueSet& queues = G1BarrierSet::satb_mark_queue_set();
+  G1MerapiSATBClosure cl(&_greys);
+  int buffers = 0;
+  while (!SuspendibleThreadSet::should_yield() && queues.apply_closure_to_completed_buffer(&cl)) {
+    buffers++;
+  }
+  _trace._satb += cl.entries();
+  return buffers;
+}
+
+// A device without news proves that it lives by acknowledging a pause. In the
+// suspendible thread set, so no collection pauses it at the same time.
+bool G1MerapiMark::check_alive() {
+  uint32_t code = G1MerapiLibrary::fault_get(_handle, NULL);
+  if (code != MERAPI_FAULT_NONE) {
+    merapi_fault_record record;
+    G1MerapiLibrary::fault_get(_handle, &record);
+    fail("device fault", "%s at " UINT64_FORMAT_X ", detail " UINT64_FORMAT_X,
+         G1MerapiLibrary::fault_name(code), record.address, record.detail);
+    return false;
+  }
+  if (G1MerapiLibrary::device_gone(_handle)) {
+    fail("device lost", "its process has gone");
+    return false;
+  }
+  int result = G1MerapiLibrary::pause(_handle, 0);
+  if (result != 0) {
+    fail("device silent", "no acknowledgement: %s", os::strerror(-result));
+    return false;
+  }
+  // The counters are fresh while the pause is in force.
+  bool progress = check_progress();
+  G1MerapiLibrary::resume(_handle);
+  G1MerapiLibrary::doorbell(_handle);
+  return progress;
+}
+
+bool G1MerapiMark::check_progress() {
+  static const enum merapi_counter counters[] = {
+    MERAPI_COUNTER_OBJECTS_MARKED, MERAPI_COUNTER_OBJECTS_SCANNED, MERAPI_COUNTER_REFERENCES_READ,
+    MERAPI_COUNTER_BITMAP_READS, MERAPI_COUNTER_RESCANS, MERAPI_COUNTER_SPILL_READS, MERAPI_COUNTER_ROUNDS
+  };
+  uint64_t progress = 0;
+  for (size_t i = 0; i < ARRAY_SIZE(counters); i++) {
+    progress += G1MerapiLibrary::counter(_handle, counters[i]);
+  }
+  if (progress != _progress || G1MerapiLibrary::idle(_handle, _cycle) == 1) {
+    _progress = progress;
+    _stale_checks = 0;
+  } else if (++_stale_checks >= StaleChecks) {
+    fail("device stuck", "%u pauses acknowledged without progress between them", _stale_checks);
+    return false;
+  }
+  return true;
+}
+
+void G1MerapiMark::serve() {
+  jlong last_news = os::javaTimeNanos();
+  _progress = 0;
+  _stale_checks = 0;
+  while (true) {
+    if (SuspendibleThreadSet::should_yield()) {
+      SuspendibleThreadSet::yield();
+    }
+    if (_cm->has_aborted() || _state != Device) {
+      return;  // a full collection, or a pause that found the device failed
+    }
+    if (_cm->cm_thread()->should_terminate()) {
+      fail("exit", "the JVM is about to exit");
+      return;
+    }
+    int completions = drain_completions();
+    if (completions < 0) {
+      return;
+    }
+    int work = completions + drain_satb();
+    bool submitted = submit_regions();
+    if (!_greys.is_empty()) {
+      size_t before = _greys.submitted();
+      _greys.submit();
+      submitted = submitted || _greys.submitted() != before;
+    }
+    if (submitted) {
+      G1MerapiLibrary::doorbell(_handle);
+    }
+    // Mutators may keep SATB buffers coming for as long as they like: only what the device
+    // says is news of it.
+    jlong now = os::javaTimeNanos();
+    if (completions != 0) {
+      last_news = now;
+    } else if (now - last_news > SilenceNanos) {
+      if (!check_alive()) {
+        return;
+      }
+      last_news = now;
+    }
+    if (work != 0 || submitted) {
+      continue;
+    }
+    // Nothing new here. If the device has consumed everything, holds nothing and has said
+    // nothing that was not read, the closure is complete up to what SATB holds back.
+    if (_greys.is_empty() && _next_region >= _g1h->max_reserved_regions() &&
+        G1MerapiLibrary::idle(_handle, _cycle) == 1) {
+      if (!SuspendibleThreadSet::should_yield()) {
+        hand_back();
+        return;
+      }
+      continue;
+    }
+    SuspendibleThreadSetLeaver sts_leave;
+    G1MerapiLibrary::wait(_handle, WaitMicros);
+  }
+}

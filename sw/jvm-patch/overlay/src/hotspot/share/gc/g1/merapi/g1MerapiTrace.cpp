@@ -1,0 +1,69 @@
+/*
+ * Copyright (c) 2026, the Merapi authors. All rights reserved.
+ * DO NOT ALTER OR REMOVE COPYRIGHT NOTICES OR THIS FILE HEADER.
+ *
+ * This code is free software; you can redistribute it and/or modify it
+ * under the terms of the GNU General Public License version 2 only, as
+ * published by the Free Software Foundation, with the Classpath exception
+ * as provided in the LICENSE file that accompanies OpenJDK.
+ *
+ * This code is distributed in the hope that it will be useful, but WITHOUT
+ * ANY WARRANTY; without even the implied warranty of MERCHANTABILITY or
+ * FITNESS FOR A PARTICULAR PURPOSE.  See the GNU General Public License
+ * version 2 for more details.
+ */
+
+#include "precompiled.hpp"
+#include "gc/g1/merapi/g1MerapiLibrary.hpp"
+#include "gc/g1/merapi/g1MerapiTrace.hpp"
+#include "jfr/jfrEvents.hpp"
+#include "logging/log.hpp"
+
+void G1MerapiTrace::send_event(const DeviceWork& work, const char* fallback_reason) const {
+  EventMerapiTrace event(UNTIMED);
+  if (event.should_commit()) {
+    event.set_starttime(_start_ticks);
+    event.set_endtime(Ticks::now());
+    event.set_gcId(_gc_id);
+    event.set_device(work._device);
+    event.set_objects(work._objects);
+    event.set_references(work._references);
+    event.set_liveBytes(work._live_bytes);
+    event.set_deferred(_deferred);
+    event.set_deviceTime(work._nanos);
+    event.set_hostTime(_cpu_nanos);
+    event.set_fallbackReason(fallback_reason);
+    event.commit();
+  }
+}
+
+void G1MerapiTrace::report_fallback(const char* reason, const char* detail, bool abandoned) const {
+  log_warning(gc, merapi)("Fallback {\"reason\":\"%s\",\"detail\":\"%s\",\"abandoned\":%s,\"gc_id\":%u}",
+                          reason, detail, abandoned ? "true" : "false", _gc_id);
+  DeviceWork none = { "none", 0, 0, 0, 0 };
+  send_event(none, reason);
+}
+
+void G1MerapiTrace::report(merapi_window* window, size_t greys) const {
+  merapi_device_identity identity;
+  G1MerapiLibrary::device_info(window, &identity);
+  DeviceWork work;
+  work._device     = G1MerapiLibrary::kind_name(identity.kind);
+  work._objects    = G1MerapiLibrary::counter(window, MERAPI_COUNTER_OBJECTS_MARKED);
+  work._references = G1MerapiLibrary::counter(window, MERAPI_COUNTER_REFERENCES_READ);
+  work._live_bytes = G1MerapiLibrary::counter(window, MERAPI_COUNTER_LIVE_WORDS) * HeapWordSize;
+  work._nanos      = (jlong)G1MerapiLibrary::counter(window, MERAPI_COUNTER_NANOSECONDS);
+  jlong  cpu       = (jlong)G1MerapiLibrary::counter(window, MERAPI_COUNTER_CPU_NANOSECONDS);
+  size_t cycles    = G1MerapiLibrary::counter(window, MERAPI_COUNTER_CYCLES);
+
+  log_info(gc, merapi)("Trace {\"cycle\":%u,\"gc_id\":%u,\"device\":\"%s\",\"objects\":" SIZE_FORMAT
+                       ",\"references\":" SIZE_FORMAT ",\"live_bytes\":" SIZE_FORMAT ",\"deferred\":" SIZE_FORMAT
+                       ",\"shapes\":" SIZE_FORMAT ",\"satb\":" SIZE_FORMAT ",\"greys\":" SIZE_FORMAT
+                       ",\"pauses\":" SIZE_FORMAT ",\"pause_us_max\":%.1f,\"device_ms\":%.3f,\"device_cpu_ms\":%.3f"
+                       ",\"device_cycles\":" SIZE_FORMAT ",\"concurrent_ms\":%.3f,\"host_cpu_ms\":%.3f"
+                       ",\"fallback\":null}",
+                       _cycle, _gc_id, work._device, work._objects, work._references, work._live_bytes, _deferred,
+                       _shapes, _satb, greys, _pauses, _pause_max_nanos / 1e3, work._nanos / 1e6, cpu / 1e6, cycles,
+                       (_end_nanos - _start_nanos) / 1e6, _cpu_nanos / 1e6);
+  send_event(work, NULL);
+}

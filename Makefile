@@ -9,6 +9,8 @@ MAKEFLAGS += --no-builtin-rules
 JOBS ?= $(shell nproc)
 export DEVICE ?= model
 export APP ?=
+export PRESET ?=
+export MEMORY ?=
 
 PYTEST := build/venv/bin/python -m pytest
 RUFF := build/venv/bin/ruff
@@ -27,7 +29,7 @@ JDK := build/jdk/image
 help: ## print this list
 	@echo "Merapi: garbage-collection tracing next to the memory. Targets:"
 	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-17s%s\n", $$1, $$2 }'
-	@echo 'Variables: DEVICE=model (run), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
+	@echo 'Variables: DEVICE=model|rtl (run), PRESET=ddr4-1ch MEMORY=ddr4-2400|ideal (run DEVICE=rtl), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
 
 .PHONY: setup
 setup: ## install Debian packages and the Python environment
@@ -60,7 +62,7 @@ run-arguments:
 
 .PHONY: run
 run: run-arguments jdk apps ## run a real Java program with its heap in a window (DEVICE=, APP=)
-	@python3 sim/run/run.py --device "$$DEVICE" --app "$$APP"
+	@python3 sim/run/run.py --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --app "$$APP"
 
 .PHONY: test
 test: jdk apps ## everything: native, JVM, runner and style tests

@@ -17,6 +17,10 @@ int main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::from_str(options.log_level));
   spdlog::flush_on(spdlog::level::info);
   try {
+    if (options.engine == "rtl") {
+      merapi::sim::RtlChoice choice = merapi::sim::choose_rtl(options.rtl);
+      spdlog::info("simulating {} with memory {}", choice.preset, choice.memory_name);
+    }
     return merapi::sim::Server(options).run();
   } catch (const std::exception& e) {
     spdlog::error("{}", e.what());

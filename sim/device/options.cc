@@ -22,10 +22,8 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   bool model = false;
   auto* engine = app.add_option_group("engine", "What executes the commands");
   engine->add_flag("--model", model, "the functional model");
-#ifdef MERAPI_WITH_RTL
-  engine->add_option("--rtl", o->rtl_preset, "the Verilated tracer of this preset (sim-small, ...)");
-  app.add_option("--dram", o->dram, "with --rtl: memory time by DRAMsim3 with this .ini file (else an ideal memory)");
-#endif
+  bool rtl = false;
+  engine->add_flag("--rtl", rtl, "the tracer's RTL, simulated");
   engine->require_option(1);
   auto* from = app.add_option_group("windows", "Where windows come from");
   from->add_option("--socket", o->socket, "listen at this unix socket; each host gets a window of its own");
@@ -34,6 +32,7 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   app.add_option("--size", o->size, "make window files at least this large, creating them when needed (4G, 512M, ...)")
       ->transform(CLI::AsSizeValue(false));
 
+  add_rtl_options(&app, &o->rtl);
   app.add_option("--name", o->common.name, "name told to hosts (at most 23 characters)")->capture_default_str();
   auto* patience = app.add_option("--patience-us", o->common.patience_us, "how long hosts wait for an acknowledgement");
   patience->capture_default_str()->check(CLI::Range(1u, 600'000'000u));
@@ -61,8 +60,7 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
     return false;
   }
   o->engine = model ? "model" : "rtl";
-  // Simulated cycles take thousands of times longer than real ones.
-  if (!model && patience->count() == 0) o->common.patience_us = 10'000'000;
+  if (!model && patience->count() == 0) o->common.patience_us = kRtlPatienceUs;
   o->common.coherence = coherence == "coherent" ? MERAPI_COHERENCE_COHERENT : MERAPI_COHERENCE_NON_COHERENT;
   o->common.pid = uint64_t(getpid());
   return true;

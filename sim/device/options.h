@@ -8,7 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "sim/device/simulated_tracer.h"
 #include "sim/engine/engine.h"
+
+namespace CLI {
+class App;
+}
 
 namespace merapi::sim {
 
@@ -21,9 +26,8 @@ enum ExitCode {
 };
 
 struct DeviceOptions {
-  std::string engine;  // "model" or, in a build that has it, "rtl"
-  std::string rtl_preset;
-  std::string dram;  // DRAMsim3 configuration; empty: ideal memory
+  std::string engine;  // "model" or "rtl"
+  RtlOptions rtl;
   std::string socket;
   std::vector<std::string> windows;
   uint64_t size = 0;  // bytes that window files are made at least; 0: take them as they are
@@ -35,6 +39,12 @@ struct DeviceOptions {
   std::string log_level = "info";
   bool json = false;
 };
+
+// How long hosts wait for an acknowledgement of a simulated tracer: thousands of its cycles, on a busy machine.
+inline constexpr uint32_t kRtlPatienceUs = 30'000'000;
+
+// Options that choose a simulated tracer, for any command line. The flag itself is the caller's.
+void add_rtl_options(CLI::App* app, RtlOptions* options);
 
 // Parse; prints help, version or what is wrong, and returns false with the exit code when the process is to end.
 bool parse_options(int argc, char** argv, DeviceOptions* options, int* exit_code);

@@ -27,6 +27,7 @@ json describe(const Context& c) {
           {"cycles", s.cycles_begun},
           {"objects_marked", s.objects_marked},
           {"references", s.references_read},
+          {"device_cycles", s.device_cycles},
           {"faults", s.faults},
           {"last_fault", merapi_fault_name(s.last_fault)}};
 }

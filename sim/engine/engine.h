@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The one interface between a device process and what executes the contract on a window: the functional model
-// today, a Verilated tracer behind the same process later. An engine knows nothing of sockets, files or threads.
+// or a Verilated tracer. An engine knows nothing of sockets, files or threads.
 #ifndef MERAPI_SIM_ENGINE_H_
 #define MERAPI_SIM_ENGINE_H_
 
@@ -49,6 +49,7 @@ struct EngineStatus {
   uint64_t cycles_begun = 0;
   uint64_t objects_marked = 0;  // over all cycles
   uint64_t references_read = 0;
+  uint64_t device_cycles = 0;  // clock cycles of the present marking cycle; 0 for the model
   uint64_t faults = 0;
   uint32_t last_fault = 0;  // enum merapi_fault
 };

@@ -2,6 +2,7 @@
 //
 // merapi-replay: trace a saved window again. See merapi-replay.1.
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -32,12 +33,16 @@ int main(int argc, char** argv) {
       "merapi-replay"};
   app.set_version_flag("--version", "merapi-replay " MERAPI_DEVICE_VERSION);
   std::string path, socket;
-  bool model = false, as_json = false;
+  bool model = false, rtl = false, as_json = false;
   ReplayOptions options;
+  DeviceOptions device_options;
   app.add_option("image", path, "saved window")->required()->check(CLI::ExistingFile);
   auto* at = app.add_option("--socket", socket, "device process to use");
-  app.add_flag("--model", model, "the functional model in this process (default)")->excludes(at);
+  auto* own = app.add_flag("--model", model, "the functional model in this process (default)")->excludes(at);
+  app.add_flag("--rtl", rtl, "the tracer's RTL, simulated in this process")->excludes(at)->excludes(own);
+  add_rtl_options(&app, &device_options.rtl);
   app.add_flag("--check", options.check, "compare the result with a naive closure");
+  app.add_flag("--lines", options.lines, "count the memory lines that any tracer needs");
   app.add_flag("--json", as_json, "print one JSON object");
   app.add_option("--pauses", options.pauses, "pause the device so often while it traces");
   app.add_option("--patience-us", options.patience_us, "give up without news for so long")->capture_default_str();
@@ -47,6 +52,9 @@ int main(int argc, char** argv) {
     return app.exit(e) == 0 ? kRight : kUsage;
   }
   spdlog::set_level(spdlog::level::warn);
+  device_options.engine = rtl ? "rtl" : "model";
+  device_options.common.pid = uint64_t(getpid());
+  if (rtl) device_options.common.patience_us = kRtlPatienceUs;
 
   merapi_error error{};
   merapi_image* opened = nullptr;
@@ -58,8 +66,13 @@ int main(int argc, char** argv) {
   try {
     std::unique_ptr<PrivateDevice> device;
     std::string name = "device:" + socket;
+    if (rtl) {
+      RtlChoice choice = choose_rtl(device_options.rtl);
+      options.rtl_preset = choice.preset;
+      options.memory = choice.memory_name;
+    }
     if (socket.empty()) {
-      device = std::make_unique<PrivateDevice>(merapi_image_window_bytes(image.get()));
+      device = std::make_unique<PrivateDevice>(merapi_image_window_bytes(image.get()), device_options);
       name = device->window_name();
     }
     merapi_geometry geometry{};

@@ -11,7 +11,7 @@
 
 namespace merapi::sim {
 
-PrivateDevice::PrivateDevice(uint64_t bytes) {
+PrivateDevice::PrivateDevice(uint64_t bytes, const DeviceOptions& options) : options_(options) {
   const char* temporary = getenv("TMPDIR");
   std::string folder = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : temporary != nullptr ? temporary : "/tmp";
   path_ = folder + "/merapi-replay-XXXXXX";
@@ -31,8 +31,6 @@ PrivateDevice::PrivateDevice(uint64_t bytes) {
     throw std::runtime_error(error.message);
   }
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  options_.engine = "model";
-  options_.common.pid = uint64_t(getpid());
   context_ = std::make_unique<Context>(options_, lease, path_, wake_fd_);
 }
 

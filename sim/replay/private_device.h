@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A model of one's own: a window file that this process both opens as host and serves as device.
+// A device of one's own: a window file that this process both opens as host and serves as device.
 #ifndef MERAPI_SIM_REPLAY_PRIVATE_DEVICE_H_
 #define MERAPI_SIM_REPLAY_PRIVATE_DEVICE_H_
 
@@ -15,14 +15,15 @@ namespace merapi::sim {
 
 class PrivateDevice {
  public:
-  // Makes a file of `bytes` (in /dev/shm when that is there) and serves it. Throws std::runtime_error.
-  explicit PrivateDevice(uint64_t bytes);
+  // Makes a file of `bytes` (in /dev/shm when that is there) and serves it with the engine of `options`. Throws
+  // std::runtime_error.
+  PrivateDevice(uint64_t bytes, const DeviceOptions& options);
   ~PrivateDevice();
   // For merapi_open.
   std::string window_name() const { return "file:" + path_; }
 
  private:
-  DeviceOptions options_;
+  const DeviceOptions options_;
   std::string path_;
   int wake_fd_ = -1;
   std::unique_ptr<Context> context_;

@@ -34,6 +34,8 @@ class Replay {
     for (uint64_t i = 0; answers_ != nullptr && i < answers_->count; i++) {
       (answers_->is_klass[i] != 0 ? klass_answers_ : object_answers_)[answers_->key[i]] = i;
     }
+    out_.rtl_preset = options.rtl_preset;
+    out_.memory = options.memory;
     json text = json::parse(merapi_image_json(image), nullptr, false);
     if (text.is_object()) out_.g1_seconds = text.value("g1_mark_ms", 0.0) / 1e3;
   }
@@ -51,6 +53,7 @@ class Replay {
     for (int i = 0; i < int(MERAPI_COUNTER_COUNT); i++)
       out_.counters[i] = merapi_counter(window_, static_cast<enum merapi_counter>(i));
     if (options_.check) check();
+    if (options_.lines) out_.lines = LiveHeap(window_).lines_needed(bitmap());
   }
 
  private:
@@ -110,8 +113,22 @@ class Replay {
     if (out_.fault != 0) give_up(std::string("the device stopped: ") + merapi_fault_name(out_.fault));
     if (int(out_.pause_us.size()) < options_.pauses) pause();
     if (n == 0 && !said && merapi_idle(window_, cycle_) == 0 && merapi_wait(window_, options_.patience_us) == 0) {
-      give_up("the device had no news in time");
+      prove_alive();
     }
+  }
+
+  // A trace without deferred objects has no news before it ends: a device that lives acknowledges a pause and has
+  // done something since the last one.
+  void prove_alive() {
+    int status = merapi_pause(window_, 0);
+    if (status < 0) give_up("the device had no news in time and acknowledged no pause");
+    uint64_t done = 0;
+    for (auto c : {MERAPI_COUNTER_OBJECTS_SCANNED, MERAPI_COUNTER_REFERENCES_READ, MERAPI_COUNTER_BITMAP_READS})
+      done += merapi_counter(window_, c);
+    merapi_resume(window_);
+    merapi_doorbell(window_);
+    if (done == progress_) give_up("the device makes no progress");
+    progress_ = done;
   }
 
   void pause() {
@@ -208,14 +225,18 @@ class Replay {
   std::unordered_set<uint64_t> deferred_, seen_;
   void* areas_[MERAPI_AREA_COUNT] = {};
   std::vector<uint8_t> before_;
+  uint64_t progress_ = ~uint64_t{0};  // at the last sign of life
 };
 
+// By enum merapi_counter.
 const char* const kNamed[] = {
-    "cycles",        "nanoseconds",  "cpu_nanoseconds",  "objects_marked", "objects_scanned", "references",
-    "refs_null",     "refs_outside", "refs_above_limit", "refs_marked",    "refs_filtered",   "live_words",
-    "deferred",      "shapes_seen",  "shape_hits",       "shape_misses",   "shape_absent",    "bitmap_reads",
-    "bitmap_writes", "spill_writes", "spill_reads",      "greys_dropped",  "rescans",         "greys_submitted",
-    "greys_stale",   "pauses",       "pause_max"};
+    "cycles",        "nanoseconds",      "cpu_nanoseconds",  "objects_marked", "objects_scanned", "references",
+    "refs_null",     "refs_outside",     "refs_above_limit", "refs_marked",    "refs_filtered",   "live_words",
+    "deferred",      "shapes_seen",      "shape_hits",       "shape_misses",   "shape_absent",    "bitmap_reads",
+    "bitmap_writes", "spill_writes",     "spill_reads",      "greys_dropped",  "rescans",         "greys_submitted",
+    "greys_stale",   "pauses",           "pause_max",        "bytes_read",     "bytes_written",   "stall_memory",
+    "stall_bitmap",  "stall_completion", "stall_grey",       "stall_shape",    "heap_lines",      "rounds"};
+static_assert(std::size(kNamed) == MERAPI_COUNTER_ROUNDS + 1);
 
 }  // namespace
 
@@ -247,6 +268,10 @@ std::string to_json(const ReplayResult& r) {
     out["g1_seconds"] = r.g1_seconds;
     if (r.seconds > 0) out["ratio"] = r.g1_seconds / r.seconds;
   }
+  if (!r.rtl_preset.empty()) out.update({{"rtl_preset", r.rtl_preset}, {"memory", r.memory}});
+  if (r.lines.objects != 0) {
+    out["lines_needed"] = {{"objects", r.lines.objects}, {"heap", r.lines.heap}, {"bitmap", r.lines.bitmap}};
+  }
   for (size_t i = 0; i < std::size(kNamed); i++) out["counters"][kNamed[i]] = r.counters[i];
   return out.dump();
 }
@@ -264,6 +289,11 @@ std::string to_text(const ReplayResult& r) {
   add("deferred", double(r.deferred), "");
   add("klasses seen", double(r.shapes_seen), "");
   add("time", r.seconds * 1e6, "us");
+  if (uint64_t cycles = r.counters[MERAPI_COUNTER_CYCLES]; cycles != 0) {
+    add("device cycles", double(cycles), "");
+    if (!r.memory.empty()) out += "memory             " + r.memory + "\n";
+    if (r.seconds > 0) add("simulated", double(cycles) / r.seconds / 1e3, "kHz");
+  }
   if (r.g1_seconds > 0 && r.seconds > 0) {
     std::snprintf(line, sizeof line, "%-18s %14.0f us, %.2f times this\n", "stock G1", r.g1_seconds * 1e6,
                   r.g1_seconds / r.seconds);

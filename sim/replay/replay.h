@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "merapi/merapi.h"
+#include "sim/replay/live_heap.h"
 
 namespace merapi::sim {
 
@@ -16,6 +17,8 @@ struct ReplayOptions {
   bool check = false;                 // compare with the naive closure (slow on large heaps)
   uint64_t patience_us = 10'000'000;  // give up when the device has no news for so long
   int pauses = 0;                     // pauses during the trace, evenly over its news
+  bool lines = false;                 // count the lines that any tracer needs
+  std::string rtl_preset, memory;     // of a simulated tracer, for the report
 };
 
 struct ReplayResult {
@@ -27,6 +30,8 @@ struct ReplayResult {
   uint64_t deferred = 0, shapes_seen = 0, submitted = 0, unanswered = 0;
   uint64_t counters[MERAPI_COUNTER_COUNT] = {};
   std::vector<double> pause_us;
+  LinesNeeded lines;  // with `lines`
+  std::string rtl_preset, memory;
   merapi_device_identity device{};
 };
 

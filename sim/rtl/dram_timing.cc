@@ -8,29 +8,34 @@
 namespace merapi::sim::rtl {
 namespace {
 
-// One DRAMsim3 memory system per port. Its clock runs at 1/tCK; the tracer's cycles are converted exactly in
-// picoseconds, so that the ratio need not be whole.
+// DRAMsim3's clock runs at 1/tCK; the tracer's cycles are converted exactly in picoseconds, so that the ratio need not
+// be whole.
 class DramTiming : public Timing {
  public:
-  DramTiming(const std::string& config, unsigned ports, double clock_mhz)
-      : config_(config), cycle_ps_(uint64_t(1e6 / clock_mhz + 0.5)) {
-    for (unsigned port = 0; port < ports; port++) {
-      Port& p = ports_.emplace_back();
-      auto over = [this, port](bool write) {
-        return [this, port, write](uint64_t address) { finish(port, address, write); };
+  DramTiming(const std::string& config, const DramOptions& o)
+      : config_(config),
+        port_log2_(log2(o.ports)),
+        interleave_log2_(o.interleave_log2),
+        cycle_ps_(uint64_t(1e6 / o.clock_mhz + 0.5)),
+        ports_(o.ports) {
+    for (Port& port : ports_) {
+      auto over = [this, &port](bool write) {
+        return [this, &port, write](uint64_t address) { finish(port, address, write); };
       };
-      p.memory = std::make_unique<dramsim3::MemorySystem>(config, ".", over(false), over(true));
+      // "." is where statistics would go; the configuration asks for none.
+      port.memory = std::make_unique<dramsim3::MemorySystem>(config, ".", over(false), over(true));
     }
     tick_ps_ = uint64_t(ports_[0].memory->GetTCK() * 1000 + 0.5);
     if (tick_ps_ == 0) throw std::runtime_error("expected a DRAM clock in " + config + ", found none");
   }
 
   bool accepts(unsigned port, uint64_t address, bool write) override {
-    return ports_[port].memory->WillAcceptTransaction(address, write);
+    return ports_[port].memory->WillAcceptTransaction(share(address), write);
   }
   void start(unsigned port, uint64_t address, bool write, uint32_t token) override {
-    ports_[port].waiting.insert({address * 2 + write, token});
-    ports_[port].memory->AddTransaction(address, write);
+    uint64_t own = share(address);
+    ports_[port].waiting.insert({own * 2 + write, token});
+    ports_[port].memory->AddTransaction(own, write);
   }
   void tick(std::vector<uint32_t>* finished) override {
     credit_ps_ += cycle_ps_;
@@ -46,16 +51,26 @@ class DramTiming : public Timing {
  private:
   struct Port {
     std::unique_ptr<dramsim3::MemorySystem> memory;
-    // DRAMsim3 names an access by its address; several to one address end in the order of their start.
+    // DRAMsim3 names an access by its address; which of several to one address ends first makes no difference.
     std::unordered_multimap<uint64_t, uint32_t> waiting;
   };
-  void finish(unsigned port, uint64_t address, bool write) {
-    auto it = ports_[port].waiting.find(address * 2 + write);
-    if (it == ports_[port].waiting.end()) return;
+  static unsigned log2(unsigned n) {
+    unsigned log = 0;
+    while ((2u << log) <= n) log++;
+    return log;
+  }
+  uint64_t share(uint64_t address) const {
+    uint64_t below = address & ((uint64_t{1} << interleave_log2_) - 1);
+    return address >> (interleave_log2_ + port_log2_) << interleave_log2_ | below;
+  }
+  void finish(Port& port, uint64_t address, bool write) {
+    auto it = port.waiting.find(address * 2 + write);
+    if (it == port.waiting.end()) return;
     finished_.push_back(it->second);
-    ports_[port].waiting.erase(it);
+    port.waiting.erase(it);
   }
   const std::string config_;
+  const unsigned port_log2_, interleave_log2_;
   const uint64_t cycle_ps_;
   uint64_t tick_ps_ = 0, credit_ps_ = 0;
   std::vector<Port> ports_;
@@ -64,8 +79,8 @@ class DramTiming : public Timing {
 
 }  // namespace
 
-std::unique_ptr<Timing> make_dram_timing(const std::string& config, unsigned ports, double clock_mhz) {
-  return std::make_unique<DramTiming>(config, ports, clock_mhz);
+std::unique_ptr<Timing> make_dram_timing(const std::string& config, const DramOptions& options) {
+  return std::make_unique<DramTiming>(config, options);
 }
 
 }  // namespace merapi::sim::rtl

@@ -7,12 +7,15 @@
 
 namespace merapi::sim::rtl {
 
-RtlEngine::RtlEngine(const WindowMemory& memory, EngineHost* host, std::unique_ptr<Timing> timing,
-                     const RtlOptions& options)
-    : memory_(memory),
-      host_(host),
-      options_(options),
-      simulation_(make_simulation(options.preset, memory, std::move(timing), options.simulation)) {}
+namespace {
+
+// Most cycles of one step(): some milliseconds, after which the process looks whether its host is still there.
+constexpr uint32_t kSliceCycles = 4000;
+
+}  // namespace
+
+RtlEngine::RtlEngine(const WindowMemory& memory, EngineHost* host, std::unique_ptr<Simulation> simulation)
+    : memory_(memory), host_(host), simulation_(std::move(simulation)) {}
 
 Step RtlEngine::step() {
   auto* index = reinterpret_cast<const merapi_host_index*>(memory_.base + MERAPI_HOST_INDEX_OFFSET);
@@ -20,7 +23,7 @@ Step RtlEngine::step() {
   // Asleep means: the tracer looked at the host after the doorbell was read, and found nothing to do.
   const uint64_t look = simulation_->looks();
   Step result{Step::kAgain, 0};
-  for (uint32_t i = 0; i < options_.slice_cycles; i++) {
+  for (uint32_t i = 0; i < kSliceCycles; i++) {
     simulation_->cycle();
     if (simulation_->take_news()) host_->notify();
     if (simulation_->sleeping() && simulation_->looks() > look) {
@@ -42,6 +45,7 @@ EngineStatus RtlEngine::status() const {
   s.generation = word(MERAPI_DEVICE_INDEX_OFFSET);
   s.state = simulation_->state();
   s.cycle = simulation_->trace_cycle_id();
+  s.device_cycles = counter(MERAPI_COUNTER_CYCLES);
   s.objects_marked = counter(MERAPI_COUNTER_OBJECTS_MARKED);
   s.references_read = counter(MERAPI_COUNTER_REFERENCES_READ);
   s.last_fault = uint32_t(word(MERAPI_FAULT_RECORD_OFFSET));

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "sim/engine/engine.h"
+#include "sim/rtl/plugin.h"
 #include "sim/rtl/timing.h"
 
 namespace merapi::sim::rtl {
@@ -21,9 +22,7 @@ struct SimulationOptions {
   // Responses are withheld with this probability per cycle, for tests.
   uint32_t stall_percent = 0;
   uint64_t seed = 1;
-  // Waveform: a VCD file from cycle `trace_from` on, `trace_cycles` long. Empty: none.
-  std::string trace_file;
-  uint64_t trace_from = 0, trace_cycles = ~uint64_t{0};
+  WaveOptions waves;
 };
 
 struct AccessCounts {

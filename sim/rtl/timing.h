@@ -34,12 +34,14 @@ struct RandomTimingOptions {
 };
 std::unique_ptr<Timing> make_random_timing(const RandomTimingOptions& options);
 
-// For a device process: DRAMsim3 with this configuration for as many ports as the preset has, at 250 MHz, or, with an
-// empty one, an ideal memory that answers after 100 ns.
-std::unique_ptr<Timing> make_timing(const std::string& dram_config, const std::string& preset);
-
-// DRAMsim3. `config` is one of its .ini files; `clock_mhz` the tracer's clock. Port n has channel(s) of its own.
-std::unique_ptr<Timing> make_dram_timing(const std::string& config, unsigned ports, double clock_mhz);
+// DRAMsim3: one memory system per port, made from `config`, one of its .ini files for a single channel. Addresses are
+// dealt to ports in turns of 2^interleave_log2 bytes; what a port sees is its own share without gaps.
+struct DramOptions {
+  unsigned ports = 1;
+  unsigned interleave_log2 = 8;
+  double clock_mhz = 250;  // of the tracer
+};
+std::unique_ptr<Timing> make_dram_timing(const std::string& config, const DramOptions& options);
 
 }  // namespace merapi::sim::rtl
 

@@ -1,13 +1,21 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Simulation over one Verilated class. A source file per preset instantiates it: Verilator's classes have no common
-// base, and each port is a set of members of its own.
+// base, and each port is a set of members of its own. With MERAPI_WAVES the class was made with --trace.
 #ifndef MERAPI_SIM_RTL_VERILATED_TRACER_H_
 #define MERAPI_SIM_RTL_VERILATED_TRACER_H_
 
 #include <verilated.h>
 
+#ifndef MERAPI_WAVES
+#define MERAPI_WAVES 0
+#endif
+#if MERAPI_WAVES
+#include <verilated_vcd_c.h>
+#endif
+
 #include <cstring>
+#include <stdexcept>
 #include <utility>
 
 #include "sim/rtl/axi_memory.h"
@@ -53,6 +61,56 @@ MERAPI_AXI_PINS(6)
 MERAPI_AXI_PINS(7)
 #undef MERAPI_AXI_PINS
 
+#if MERAPI_WAVES
+// A VCD file of the cycles that were asked for. A cycle is two units of time: clock low, clock high.
+class Waves {
+ public:
+  template <typename V>
+  void begin(VerilatedContext* context, V* v, const WaveOptions& options) {
+    options_ = options;
+    if (options.file.empty()) return;
+    context->traceEverOn(true);
+    v->trace(&file_, 99);
+    file_.open(options.file.c_str());
+    if (!file_.isOpen()) throw std::runtime_error("cannot write the waveform to " + options.file);
+    waiting_ = true;
+  }
+  ~Waves() {
+    if (file_.isOpen()) file_.close();
+  }
+  void half(uint64_t cycle, unsigned high, uint32_t state) {
+    if (waiting_ && (options_.on_state != 0 ? state == options_.on_state : cycle >= options_.from)) {
+      waiting_ = false;
+      first_ = cycle;
+      running_ = true;
+    }
+    if (!running_) return;
+    if (cycle - first_ >= options_.cycles) {
+      running_ = false;
+      file_.close();
+      return;
+    }
+    file_.dump(2 * cycle + high);
+  }
+
+ private:
+  WaveOptions options_;
+  VerilatedVcdC file_;
+  bool waiting_ = false, running_ = false;
+  uint64_t first_ = 0;
+};
+#else
+class Waves {
+ public:
+  template <typename V>
+  void begin(VerilatedContext*, V*, const WaveOptions& options) {
+    if (!options.file.empty())
+      throw std::runtime_error("expected a simulation built with waveforms, found one without");
+  }
+  void half(uint64_t, unsigned, uint32_t) {}
+};
+#endif
+
 template <typename V, unsigned kPorts>
 class Verilated : public Simulation {
  public:
@@ -68,6 +126,7 @@ class Verilated : public Simulation {
     char name[24] = {};
     std::memcpy(name, options.common.name.data(), std::min(options.common.name.size(), sizeof name - 1));
     std::memcpy(&v_.io_who_name, name, sizeof name);
+    waves_.begin(&context_, &v_, options.waves);
     v_.reset = 1;
     for (int i = 0; i < 4; i++) edge();
     v_.reset = 0;
@@ -76,12 +135,14 @@ class Verilated : public Simulation {
 
   void cycle() override {
     memory_.tick();
-    each_port([this](auto pins, unsigned port) { drive(pins, port); });
+    each_port([this](auto pins, unsigned port) { this->drive(pins, port); });
     v_.clock = 0;
     v_.eval();
-    each_port([this](auto pins, unsigned port) { sample(pins, port); });
+    waves_.half(cycles_, 0, v_.io_status_state);
+    each_port([this](auto pins, unsigned port) { this->sample(pins, port); });
     v_.clock = 1;
     v_.eval();
+    waves_.half(cycles_, 1, v_.io_status_state);
     cycles_++;
   }
   bool sleeping() const override { return v_.io_status_sleeping; }
@@ -183,6 +244,7 @@ class Verilated : public Simulation {
   AxiMemory memory_;
   VerilatedContext context_;
   V v_;
+  Waves waves_;
   PortState state_[kPorts];
   uint64_t random_ = 1;
   uint64_t cycles_ = 0;

@@ -3,7 +3,9 @@
 
 import contextlib
 import ctypes
+import functools
 import os
+import re
 import selectors
 import shutil
 import signal
@@ -12,9 +14,11 @@ import tempfile
 import time
 from pathlib import Path
 
-# Devices by the name that DEVICE= takes: the arguments of merapi-device that choose them. The patience is ten times
-# that of hardware: on a busy machine a process may wait for a core, and every fallback would only say that.
-DEVICES = {"model": ["--model", "--patience-us", "100000"]}
+# Devices by the name that DEVICE= takes: the arguments of merapi-device that choose them. The model's patience is ten
+# times that of hardware: on a busy machine a process may wait for a core, and every fallback would only say that. A
+# simulated tracer states its own.
+DEVICES = {"model": ["--model", "--patience-us", "100000"], "rtl": ["--rtl"]}
+SIMULATING = re.compile(r"simulating (\S+) with memory (.+)$", re.M)
 # A unix socket's path has room for 108 bytes (sun_path in unix(7)), one of them the final zero.
 SOCKET_PATH_MAX = 107
 PR_SET_PDEATHSIG = 1
@@ -28,22 +32,24 @@ class DeviceError(Exception):
 NICE = -10
 
 
-def prepare_child():
-    """In the child: end when the starting process is gone, however it went; go before others where that is allowed."""
+def prepare_child(first):
+    """In the child: end when the starting process is gone, however it went. `first`: before others, where allowed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
-    with contextlib.suppress(OSError):
-        os.setpriority(os.PRIO_PROCESS, 0, NICE)
+    if first:
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, 0, NICE)
 
 
 class Device:
     """A running device process. Use as a context manager: the process and its socket are gone at its end."""
 
-    def __init__(self, program, name, folder):
+    def __init__(self, program, name, folder, options=()):
         if name not in DEVICES:
             raise DeviceError(f"expected a device of {', '.join(sorted(DEVICES))}, found '{name}'; use DEVICE=model")
         if not Path(program).exists():
             raise DeviceError(f"expected the device process at {program}, found nothing; run 'make native'")
         self.program, self.name, self.folder = Path(program), name, Path(folder)
+        self.options = list(options)  # further arguments of merapi-device
         self.private, self.process, self.socket = None, None, None
 
     def __enter__(self):
@@ -52,7 +58,7 @@ class Device:
         if len(os.fsencode(self.socket)) > SOCKET_PATH_MAX:
             self.private = tempfile.mkdtemp(prefix="merapi-")
             self.socket = Path(self.private) / f"{self.name}.sock"
-        command = [self.program, *DEVICES[self.name], "--socket", self.socket]
+        command = [self.program, *DEVICES[self.name], *self.options, "--socket", self.socket]
         self.log = (self.folder / "device.log").open("w")
         try:
             # In a session of its own: Ctrl-C ends the program first, and its device only after that.
@@ -62,7 +68,8 @@ class Device:
                 stdout=subprocess.PIPE,
                 stderr=self.log,
                 start_new_session=True,
-                preexec_fn=prepare_child,
+                # A simulation is busy for minutes; it takes its turn like everything else.
+                preexec_fn=functools.partial(prepare_child, self.name == "model"),
             )
             self.wait_ready(10)
         except BaseException:
@@ -85,6 +92,11 @@ class Device:
             text += block
         if not text.startswith(b"ready "):
             raise DeviceError(f"{self.program}: expected 'ready PATH', found {text!r}")
+
+    def simulated(self):
+        """(preset, memory) of a simulated tracer, as the device said at its start; (None, None) for others."""
+        match = SIMULATING.search(Path(self.log.name).read_text(errors="replace"))
+        return (match[1], match[2].strip()) if match else (None, None)
 
     def alive(self):
         return self.process is not None and self.process.poll() is None

@@ -12,6 +12,11 @@ HOW = {
     "concurrent_mark_ms": "wall time of 'Concurrent Mark From Roots', sum over the cycles, from the JVM's log",
     "host_mark_cpu_ms": "CPU time of the JVM's marking thread between hand-over and hand-back, sum over the cycles",
     "remark_ms": "remark pauses without verification, sum over the cycles; with it in remark_with_verify_ms",
+    "device_cycles": "clock cycles of the tracer in these cycles, sum, counted by it; 0 for the model",
+    "device_ms_at_250_mhz": "these cycles as time of a tracer at 250 MHz; its memory's time is that of `memory`",
+    "simulated_khz": "device cycles per millisecond of wall time between hand-over and hand-back",
+    "rtl_preset": "which tracer was simulated (hw/tracer-rtl); null for the model",
+    "memory": "what answered it and when: DRAMsim3 with this configuration, or ideal (100 ns); null for the model",
     "device_cpu_ms": "CPU time of the device in these cycles, sum",
     "largest_cycle_objects": "objects_marked of the largest cycle",
 }
@@ -33,7 +38,7 @@ def remark_only(cycle):
     return max(0.0, cycle.remark_ms - (cycle.verify or {}).get("ms", 0.0))
 
 
-def build(log, device, command, status):
+def build(log, device, command, status, simulated=(None, None)):
     """The report of a run as a dictionary (build/run/report.json)."""
     cycles = log.offloaded()
     traces = [c.trace for c in cycles]
@@ -41,8 +46,11 @@ def build(log, device, command, status):
     def total(name):
         return sum(t.get(name) or 0 for t in traces)
 
+    cycles_of_device, concurrent = total("device_cycles"), total("concurrent_ms")
     return {
         "device": device,
+        "rtl_preset": simulated[0],
+        "memory": simulated[1],
         "command": command,
         "status": status,
         "cycles": len(cycles),
@@ -56,6 +64,9 @@ def build(log, device, command, status):
         "host_mark_cpu_ms": round(total("host_cpu_ms"), 3),
         "remark_ms": round(sum(remark_only(c) for c in cycles), 3),
         "remark_with_verify_ms": round(sum(c.remark_ms or 0 for c in cycles), 3),
+        "device_cycles": cycles_of_device,
+        "device_ms_at_250_mhz": round(cycles_of_device / 250e3, 3),
+        "simulated_khz": round(cycles_of_device / concurrent, 1) if cycles_of_device and concurrent else None,
         "device_cpu_ms": round(total("device_cpu_ms"), 3),
         "largest_cycle_objects": max((t.get("objects", 0) for t in traces), default=0),
         "fallback_list": log.fallbacks,
@@ -74,12 +85,19 @@ def build(log, device, command, status):
     }
 
 
+def device_text(trace):
+    """What the device needed: its own cycles where it has a clock."""
+    if trace.get("device_cycles"):
+        return f"device {trace['device_cycles']:,} cycles"
+    return f"device {trace['device_ms']:,.1f} ms"
+
+
 def trace_line(number, cycle):
     """One line that is printed while the program runs."""
     t = cycle.trace
     text = (
         f"trace {number}: {t['objects']:,} objects, {t['references']:,} references, {t['live_bytes'] / 1e6:,.1f} MB, "
-        f"{t['deferred']:,} deferred, {t['pauses']} pauses; device {t['device_ms']:,.1f} ms, "
+        f"{t['deferred']:,} deferred, {t['pauses']} pauses; {device_text(t)}, "
         f"host CPU {t['host_cpu_ms']:,.2f} ms"
     )
     if t.get("fallback"):

@@ -45,6 +45,11 @@ def fail(message, status=1):
     sys.exit(status)
 
 
+# With a simulated tracer, thousands of times slower than a real one: still a million live objects.
+RTL_PACKAGES = 9_000
+RTL_FLAGS = ["-Xms1g", "-Xmx1g", "-XX:+ExplicitGCInvokesConcurrent"]
+
+
 def package_index():
     """File with the machine's Debian package index; of a private apt root when the machine has no lists."""
     path = OUT / "packages.txt"
@@ -62,9 +67,21 @@ def package_index():
     return path
 
 
-def default_program(rounds):
+def part_of_index(packages):
+    """File with the first so many packages of the index."""
+    path = OUT / f"packages-{packages}.txt"
+    if not path.exists():
+        stanzas = package_index().read_text(errors="replace").split("\n\n")
+        path.write_text("\n\n".join(stanzas[:packages]) + "\n")
+    return path
+
+
+def default_program(rounds, device):
     classpath = f"{BUILD / 'apps/classes'}:{BUILD / 'apps/lib'}/*"
-    return [*DEFAULT_FLAGS, "-cp", classpath, "merapi.apps.PackageRank", str(package_index()), str(rounds)]
+    small = device == "rtl"
+    index = part_of_index(RTL_PACKAGES) if small else package_index()
+    flags = RTL_FLAGS if small else DEFAULT_FLAGS
+    return [*flags, "-cp", classpath, "merapi.apps.PackageRank", str(index), str(rounds)]
 
 
 def own_flags(socket, log, program):
@@ -159,19 +176,25 @@ def stop_on_signal(number, _frame):
     raise KeyboardInterrupt(number)
 
 
+def device_options(args):
+    """Arguments of merapi-device for what --preset and --memory say; they concern a simulated tracer alone."""
+    options = [("--preset", args.preset), ("--memory", args.memory)] if args.device == "rtl" else []
+    return [word for name, value in options if value for word in (name, value)]
+
+
 def run(args):
-    program = shlex.split(args.app) if args.app.strip() else default_program(args.rounds)
+    program = shlex.split(args.app) if args.app.strip() else default_program(args.rounds, args.device)
     java, log = args.jdk / "bin/java", OUT / "jvm.log"
     if not java.exists():
         fail(f"expected the patched JDK's java at {java}, found nothing; run 'make jdk'")
     for old in (log, OUT / "report.json"):
         old.unlink(missing_ok=True)
-    with Device(args.device_program, args.device, OUT) as device:
+    with Device(args.device_program, args.device, OUT, device_options(args)) as device:
         arguments = [*own_flags(device.socket, log, program), *program]
         print(f"device: {args.device} at {device.socket}\nprogram: java {shlex.join(arguments)}", flush=True)
         status, read = run_java(java, arguments, log)
-        died = not device.alive()
-    result = report.build(read, args.device, ["java", *arguments], status)
+        died, simulated = not device.alive(), device.simulated()
+    result = report.build(read, args.device, ["java", *arguments], status, simulated)
     (OUT / "report.json").write_text(json.dumps(result, indent=1) + "\n")
     print()
     for line in report.table(result):
@@ -192,6 +215,8 @@ def main():
     parser.add_argument("--device", default="model", help="what traces: " + ", ".join(sorted(DEVICES)))
     parser.add_argument("--app", default="", help="java's arguments for your own program")
     parser.add_argument("--check", action="store_true", help="only check --device and --app")
+    parser.add_argument("--preset", default="", help="with --device rtl: which tracer (ddr4-1ch)")
+    parser.add_argument("--memory", default="", help="with --device rtl: memory time (what suits the preset)")
     parser.add_argument("--rounds", type=int, default=4, help="rounds of the default program")
     parser.add_argument("--jdk", type=Path, default=BUILD / "jdk/image")
     parser.add_argument("--device-program", type=Path, default=BUILD / "native/bin/merapi-device")

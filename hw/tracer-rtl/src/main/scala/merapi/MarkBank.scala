@@ -32,6 +32,7 @@ class MarkBank(p: TracerParameters) extends Module {
   private val markLine = p.objectBits - 9
   private val setBits  = log2Ceil(p.bitmapLines)
   private val writeBacks = 8
+  private val epochBits  = 3
 
   val io = IO(new Bundle {
     val config    = Input(new TraceConfig(p))
@@ -53,7 +54,7 @@ class MarkBank(p: TracerParameters) extends Module {
   })
 
   class Tag extends Bundle {
-    val valid = Bool()
+    val epoch = UInt(epochBits.W) // the line is held when this is the present one
     val dirty = Bool()
     val line  = UInt(markLine.W)
   }
@@ -73,10 +74,19 @@ class MarkBank(p: TracerParameters) extends Module {
   val tags = SyncReadMem(p.bitmapLines, new Tag)
   val rows = SyncReadMem(p.bitmapLines, UInt(p.lineBits.W))
 
-  // Sweep: on-chip memory is never assumed clear.
+  // Sweep: on-chip memory is never assumed clear. Dropping all lines takes one cycle (their epoch is over), and a sweep
+  // only when the epochs are used up; epoch 0 is nobody's.
   val sweeping  = RegInit(true.B)
   val sweepNext = RegInit(0.U(setBits.W))
-  when(io.invalidate) { sweeping := true.B; sweepNext := 0.U }
+  val epoch     = RegInit(1.U(epochBits.W))
+  when(io.invalidate) {
+    epoch := epoch + 1.U
+    when(epoch.andR) {
+      epoch     := 1.U
+      sweeping  := true.B
+      sweepNext := 0.U
+    }
+  }
   when(sweeping) {
     sweepNext := sweepNext + 1.U
     when(sweepNext.andR) { sweeping := false.B }
@@ -204,7 +214,9 @@ class MarkBank(p: TracerParameters) extends Module {
   val forwardTag = Reg(new Tag)
   val forwardRow = Reg(UInt(p.lineBits.W))
   val tag        = Mux(forward, forwardTag, readTag)
-  val row        = Mux(forward, forwardRow, readRow)
+  val isFill     = s1Valid && s1Op === Op.Fill
+  val held       = tag.epoch === epoch
+  val row        = Mux(isFill, arrivedLine.read(s1Miss), Mux(forward, forwardRow, readRow))
   val newTag     = WireDefault(tag)
   val newRow     = WireDefault(row)
   val writeTag   = WireDefault(false.B)
@@ -212,7 +224,7 @@ class MarkBank(p: TracerParameters) extends Module {
 
   val line     = s1Bit >> 9
   val bit      = s1Bit(8, 0)
-  val hit      = tag.valid && tag.line === line
+  val hit      = isFill || (held && tag.line === line)
   val isSet    = (row >> bit)(0)
   val missHits = missValid.zip(missLine).map { case (v, l) => v && l === line }
   val missHit  = missHits.reduce(_ || _)
@@ -220,11 +232,13 @@ class MarkBank(p: TracerParameters) extends Module {
   val setBusy  = missValid.zip(missLine).map { case (v, l) => v && setOf(l) === s1Set }.reduce(_ || _)
   val missFree = PriorityEncoder(missValid.map(!_))
   val missRoom = !missValid.reduce(_ && _)
-  val isRef    = s1Valid && (s1Op === Op.Ref || s1Op === Op.Parked || s1Op === Op.Replay)
+  // A fill is the replay of its first waiter as well.
+  val isRef = s1Valid && s1Op =/= Op.Clean
+  val clean = isFill || !tag.dirty
   val later    = WireDefault(false.B) // the operation in s1 must be tried again
   val evictRoom = wbRoom && !writingBack(tag.line)
 
-  io.grey.valid      := isRef && hit && !isSet && (tag.dirty || dirtyRoom)
+  io.grey.valid      := isRef && hit && !isSet && (!clean || dirtyRoom)
   io.grey.bits.obj   := s1Ref.obj
   io.grey.bits.count := true.B
   io.drop.valid      := false.B
@@ -251,7 +265,7 @@ class MarkBank(p: TracerParameters) extends Module {
         newTag.dirty       := true.B
         writeRow           := true.B
         writeTag           := true.B
-        dirty.io.enq.valid := !tag.dirty
+        dirty.io.enq.valid := clean
         io.answer.valid    := s1Ref.host
       }.elsewhen(io.greyFull) {
         io.drop.valid   := !s1Ref.host
@@ -269,11 +283,11 @@ class MarkBank(p: TracerParameters) extends Module {
         waiters.write(slotOf(missAt, missCount(missAt)), w)
         missCount(missAt) := missCount(missAt) + 1.U
       }.otherwise { later := true.B }
-    }.elsewhen(setBusy || !missRoom || writingBack(line) || (tag.valid && tag.dirty && !evictRoom)) {
+    }.elsewhen(setBusy || !missRoom || writingBack(line) || (held && tag.dirty && !evictRoom)) {
       later := true.B
     }.otherwise {
-      evict               := tag.valid && tag.dirty
-      newTag.valid        := false.B
+      evict               := held && tag.dirty
+      newTag.epoch        := 0.U
       newTag.dirty        := false.B
       writeTag            := true.B
       missValid(missFree) := true.B
@@ -288,29 +302,26 @@ class MarkBank(p: TracerParameters) extends Module {
       assert(fillQueue.io.enq.ready, "fill queue smaller than the number of misses")
     }
   }
-  when(s1Valid && s1Op === Op.Replay) {
-    assert(hit, "a replayed reference misses its line")
-    when(!later) {
-      replayNext := replayNext + 1.U
-      when(replayNext + 1.U === missCount(s1Miss)) {
-        missValid(s1Miss) := false.B
-        replaying         := false.B
-      }
-    }
-  }
-  when(s1Valid && s1Op === Op.Fill) {
-    newTag.valid        := true.B
-    newTag.dirty        := false.B
+  when(s1Valid && s1Op === Op.Replay) { assert(hit, "a replayed reference misses its line") }
+  when(isFill) {
+    newTag.epoch        := epoch
+    newTag.dirty        := io.grey.fire
     newTag.line         := missLine(s1Miss)
-    newRow              := arrivedLine.read(s1Miss)
     writeTag            := true.B
     writeRow            := true.B
     missArrived(s1Miss) := false.B
     installed           := true.B
-    assert(!tag.valid, "a fill over a line that is held")
+    assert(!held, "a fill over a line that is held")
+  }
+  when((isFill || (s1Valid && s1Op === Op.Replay)) && !later) {
+    replayNext := replayNext + 1.U
+    when(replayNext + 1.U === missCount(s1Miss)) {
+      missValid(s1Miss) := false.B
+      replaying         := false.B
+    }
   }
   when(s1Valid && s1Op === Op.Clean) {
-    val needed = tag.valid && tag.dirty
+    val needed = held && tag.dirty
     when(!needed || evictRoom) {
       dirty.io.deq.ready := true.B
       evict              := needed

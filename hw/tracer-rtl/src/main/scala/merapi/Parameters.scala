@@ -113,17 +113,18 @@ object TracerParameters {
     name = "ddr4-1ch",
     lanes = 4,
     slots = 32,
-    heapLines = 128,
+    heapLines = 512,
     shapeSets = 64,
-    bitmapLines = 2048,
+    bitmapLines = 16384,
     bitmapMisses = 16,
     bitmapWaiters = 4,
     dirtyBound = 128,
     greyDepth = 1024,
-    recentReferences = 512,
+    recentReferences = 1024,
     limitLines = 256,
     liveLines = 256,
-    ports = 1
+    ports = 1,
+    sweepReads = 64
   )
 
   val ddr4x4: TracerParameters = ddr4x1.copy(name = "ddr4-4ch", lanes = 8, ports = 4)

@@ -48,6 +48,7 @@ class TracerCore(p: TracerParameters) extends Module {
   val filters = Seq.tabulate(p.lanes)(i => Module(new ReferenceFilter(p, p.recentReferences)).suggestName(s"filter_$i"))
   val banks   = Seq.tabulate(p.lanes)(i => Module(new MarkBank(p)).suggestName(s"bank_$i"))
   val stores  = Seq.tabulate(p.lanes)(i => Module(new GreyStore(p)).suggestName(s"store_$i"))
+  val merges  = Seq.tabulate(p.lanes)(i => Module(new LiveMerge(p)).suggestName(s"merge_$i"))
   val hostFilter = Module(new ReferenceFilter(p, 2))
   val walker  = Module(new ShapeWalker(p))
   val live    = Module(new LiveTable(p))
@@ -89,7 +90,9 @@ class TracerCore(p: TracerParameters) extends Module {
     lane.io.grey <> store.io.take
     store.io.giveBack <> lane.io.giveBack
     filter.io.in <> lane.io.references
-    live.io.in(i) <> lane.io.live
+    merges(i).io.in <> lane.io.live
+    merges(i).io.flush := io.orders.flush
+    live.io.in(i) <> merges(i).io.out
     io.seen(i) <> lane.io.seen
     io.deferred(i) <> lane.io.deferred
     walker.io.lanes(i) <> lane.io.shapes
@@ -129,7 +132,7 @@ class TracerCore(p: TracerParameters) extends Module {
   io.greyAnswer.bits  := banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _)
   walker.io.config := c
   live.io.config   := c
-  live.io.flush    := io.orders.flush
+  live.io.flush    := io.orders.flush && merges.map(_.io.empty).reduce(_ && _)
   sweep.io.config  := c
   sweep.io.slice <> io.slice
   sweep.io.hold    := io.orders.hold

@@ -1,0 +1,44 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// merapi-strip: a saved window without its program's data. See merapi-strip.1.
+#include <spdlog/spdlog.h>
+
+#include <CLI/CLI.hpp>
+#include <iostream>
+#include <memory>
+
+#include "sim/replay/strip.h"
+
+int main(int argc, char** argv) {
+  CLI::App app{
+      "Write a copy of a saved window that keeps what a tracer reads (klass words, array lengths, references of live "
+      "objects) and nothing else: no strings, no numbers, no dead objects.\n"
+      "Exit codes: 0 written, 2 wrong command line, 3 the image does not replay or the copy cannot be written.",
+      "merapi-strip"};
+  app.set_version_flag("--version", "merapi-strip " MERAPI_DEVICE_VERSION);
+  std::string from, to;
+  app.add_option("image", from, "saved window")->required()->check(CLI::ExistingFile);
+  app.add_option("copy", to, "where to write; an existing file is replaced")->required();
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& e) {
+    return app.exit(e) == 0 ? 0 : 2;
+  }
+  spdlog::set_level(spdlog::level::warn);
+  merapi_error error{};
+  merapi_image* image = nullptr;
+  if (merapi_image_open(from.c_str(), &image, &error) < 0) {
+    std::cerr << "merapi-strip: " << from << ": " << error.message << "\n";
+    return 3;
+  }
+  std::unique_ptr<merapi_image, void (*)(merapi_image*)> owner(image, merapi_image_close);
+  try {
+    merapi::sim::StripResult result = merapi::sim::strip(image, to);
+    std::cout << result.objects << " live objects, " << result.kept_bytes << " of " << result.heap_bytes
+              << " bytes of heap kept\n";
+    return 0;
+  } catch (const std::exception& e) {
+    std::cerr << "merapi-strip: " << from << ": " << e.what() << "\n";
+    return 3;
+  }
+}

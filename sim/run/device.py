@@ -32,7 +32,7 @@ class DeviceError(Exception):
 NICE = -10
 
 
-def prepare_child(first):
+def prepare_child(first=True):
     """In the child: end when the starting process is gone, however it went. `first`: before others, where allowed."""
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
     if first:

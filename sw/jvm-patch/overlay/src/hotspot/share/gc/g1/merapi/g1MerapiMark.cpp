@@ -228,7 +228,7 @@ bool G1MerapiMark::add_live_words() {
 }
 
 bool G1MerapiMark::hand_back() {
-  if (!add_live_words()) {
+  if (!check_deferred() || !add_live_words()) {
     return false;
   }
   // Remark must not scan the bitmap again.
@@ -241,6 +241,7 @@ bool G1MerapiMark::hand_back() {
 
 bool G1MerapiMark::mark_from_roots() {
   _trace = G1MerapiTrace();
+  _unchecked.clear();
   if (_mark_on_cpu) {
     _mark_on_cpu = false;
     return false;

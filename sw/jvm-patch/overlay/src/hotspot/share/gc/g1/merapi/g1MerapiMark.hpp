@@ -21,6 +21,7 @@
 #include "gc/g1/merapi/g1MerapiTrace.hpp"
 #include "gc/g1/merapi/g1MerapiWindow.hpp"
 #include "memory/allocation.hpp"
+#include "utilities/growableArray.hpp"
 
 class G1CollectedHeap;
 class G1ConcurrentMark;
@@ -71,6 +72,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   G1MerapiTrace      _trace;
   uint64_t           _progress;           // what the device had done at the last check
   uint               _stale_checks;       // checks since then that found no more
+  GrowableArrayCHeap<uint64_t, mtGC> _unchecked; // deferred objects whose marks were not looked up yet
 
   char               _reason[64];
   char               _detail[320];
@@ -94,6 +96,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   int  drain_completions();
   bool handle_completion(const merapi_completion* completion);
   bool handle_deferred(uint64_t address, bool unsized);
+  bool check_deferred();
   int  drain_satb();
   bool check_alive();
   bool check_progress();

@@ -81,6 +81,23 @@ bool G1MerapiMark::submit_regions() {
   return progress;
 }
 
+// The bitmap is the device's while it traces: the mark of an object that it
+// defers may still be on its chip. When it holds no line (paused or idle) every
+// mark must be there.
+bool G1MerapiMark::check_deferred() {
+  for (int i = 0; i < _unchecked.length(); i++) {
+    oop obj = cast_to_oop((uintptr_t)_unchecked.at(i));
+    HeapRegion* region = _g1h->heap_region_containing(obj);
+    bool reclaimed = region == NULL || region->obj_allocated_since_next_marking(obj);
+    if (!reclaimed && !_cm->_next_mark_bitmap->is_marked(obj)) {
+      fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is not marked", _unchecked.at(i));
+      return false;
+    }
+  }
+  _unchecked.clear();
+  return true;
+}
+
 bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
   uint64_t base = (uint64_t)_window->heap_base();
   if (address < base || address >= base + _window->heap_size() ||
@@ -94,10 +111,7 @@ bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
     // Reclaimed in a pause since.
     return true;
   }
-  if (!_cm->_next_mark_bitmap->is_marked(obj)) {
-    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is not marked", address);
-    return false;
-  }
+  _unchecked.append(address);
   Klass* klass = obj->klass_or_null();
   if (klass == NULL || (_shapes.klass_of(G1MerapiShapes::klass_word(klass)) != klass && !Metaspace::contains(klass))) {
     fail("bad completion", "DEFER of " UINT64_FORMAT_X " which holds no klass", address);
@@ -224,7 +238,7 @@ bool G1MerapiMark::check_alive() {
     return false;
   }
   // The counters are fresh while the pause is in force.
-  bool progress = check_progress();
+  bool progress = check_deferred() && check_progress();
   G1MerapiLibrary::resume(_handle);
   G1MerapiLibrary::doorbell(_handle);
   return progress;

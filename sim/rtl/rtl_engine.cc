@@ -31,6 +31,10 @@ Step RtlEngine::step() {
       break;
     }
   }
+  if (simulation_->trace_cycle_id() != last_cycle_) {
+    last_cycle_ = simulation_->trace_cycle_id();
+    cycles_begun_ += last_cycle_ != 0;
+  }
   uint64_t offset = 0;
   if (host_->take_memory_fault(&offset) != MERAPI_FAULT_NONE) return {Step::kEnded, 0};
   return result;
@@ -45,6 +49,7 @@ EngineStatus RtlEngine::status() const {
   s.generation = word(MERAPI_DEVICE_INDEX_OFFSET);
   s.state = simulation_->state();
   s.cycle = simulation_->trace_cycle_id();
+  s.cycles_begun = cycles_begun_;
   s.device_cycles = counter(MERAPI_COUNTER_CYCLES);
   s.objects_marked = counter(MERAPI_COUNTER_OBJECTS_MARKED);
   s.references_read = counter(MERAPI_COUNTER_REFERENCES_READ);

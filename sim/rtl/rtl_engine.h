@@ -23,6 +23,8 @@ class RtlEngine : public Engine {
   EngineHost* const host_;
   const std::unique_ptr<Simulation> simulation_;
   uint32_t doorbell_seen_ = 0;
+  uint32_t last_cycle_ = 0;
+  uint64_t cycles_begun_ = 0;
 };
 
 }  // namespace merapi::sim::rtl

@@ -142,7 +142,13 @@ def newc(root, out):
 
 def recipe():
     """What the initramfs is made of, as one checksum."""
-    files = [HERE / "inputs.toml", Path(__file__), DAX_TOOL, *(HERE / "guest" / name for name in SCRIPTS)]
+    files = [
+        HERE / "inputs.toml",
+        Path(__file__),
+        HERE / "kernel.py",
+        DAX_TOOL,
+        *(HERE / "guest" / name for name in SCRIPTS),
+    ]
     return sha256(*files, *(packages.tree(name) / "packages.json" for name in ("kernel", "guest")))
 
 

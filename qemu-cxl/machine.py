@@ -24,10 +24,11 @@ KERNEL_WORDS = (
     "console=ttyS0 quiet panic=-1 mitigations=off nokaslr nowatchdog audit=0 tsc=reliable no_timer_check "
     "cryptomgr.notests random.trust_cpu=on rcupdate.rcu_expedited=1 8250.nr_uarts=1"
 )
-# With the clock "instructions" one of them takes 2^2 ns of the guest's time.
+# What the guest's time follows: the time of day, or its instructions, each of which then takes 2^2 ns. The latter is
+# for a machine so busy that a guest would spend the little it gets on timers that have run ahead; it boots slowly.
 NANOSECONDS_SHIFT = 2
 CLOCKS = ("real", "instructions")
-# A boot takes some six seconds of one processor; on a machine that is busy otherwise it gets a small share of one.
+# A boot takes some four seconds of one processor; on a machine that is busy otherwise it gets a small share of one.
 BOOT_SECONDS = 600
 SEPARATOR = b"\x1e"
 # Memory of an expander is a file in memory: on a disk every change of it would be written back.
@@ -55,12 +56,6 @@ def private_folder():
     return tempfile.mkdtemp(prefix=f"merapi-qemu-{os.getpid()}-", dir=SHARED_MEMORY)
 
 
-def default_clock():
-    """ "real", or "instructions" on a busy machine: a guest that gets little of a processor would see its timers run
-    ahead of it, spend what it gets on them, and give things up that only take their time."""
-    return "instructions" if os.getloadavg()[0] > (os.cpu_count() or 1) else "real"
-
-
 class Machine:
     """A running guest with its expanders. Use as a context manager: QEMU and its sockets are gone at the end.
 
@@ -69,13 +64,13 @@ class Machine:
     expander from behind a PCI function in the same slot; without it the caller starts what traces.
     """
 
-    def __init__(self, name, folder, shares, expander_bytes, shell=False, clock=None, tracer=None):
+    def __init__(self, name, folder, shares, expander_bytes, shell=False, clock="real", tracer=None):
         if name not in topologies.TOPOLOGIES:
             known = ", ".join(topologies.TOPOLOGIES)
             raise GuestError(f"expected a topology of {known}, found '{name}'")
         self.topology, self.folder, self.shares = topologies.TOPOLOGIES[name], Path(folder), shares
         self.expander_bytes, self.shell, self.tracer, self.front = expander_bytes, shell, tracer, None
-        self.clock = clock or default_clock()
+        self.clock = clock
         self.process, self.channel, self.rest, self.number = None, None, b"", 0
         self.ready_s, self.guest_ready_s = None, None
 
@@ -91,7 +86,7 @@ class Machine:
         if self.clock == "instructions":
             cpu += ["-icount", f"shift={NANOSECONDS_SHIFT},sleep=on"]
         options = [*cpu, "-m", f"{GUEST_MIB}M,maxmem={GUEST_MIB + slots + 1024}M,slots=4", "-nodefaults"]
-        options += ["-no-user-config", "-display", "none", "-no-reboot", "-kernel", prepare.kernel()]
+        options += ["-no-user-config", "-display", "none", "-no-reboot", "-kernel", prepare.VMLINUX]
         options += ["-initrd", prepare.INITRAMFS, "-append", words]
         if self.shell:
             options += ["-chardev", "stdio,id=console,mux=off,signal=off", "-serial", "chardev:console"]

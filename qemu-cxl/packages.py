@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Debian packages of the emulation, unpacked once into the cache and found again in no time.
 
-Three trees: `host` (QEMU with every library it needs, run through its own loader),
-`kernel` (the guest's kernel and modules) and `guest` (programs of the guest).
+Trees: `host` (QEMU with every library it needs, run through its own loader), `kernel` (the guest's
+kernel, its modules and headers), `compiler` (for modules of that kernel) and `guest` (programs).
 """
 
 import hashlib
@@ -18,7 +18,7 @@ import apt_root
 from common import CACHE, Progress, fail, say
 
 HERE = Path(__file__).resolve().parent
-TREES = ("host", "kernel", "guest")
+TREES = ("host", "kernel", "compiler", "guest")
 STORE = CACHE / "qemu"
 
 
@@ -47,9 +47,9 @@ def versions_of(root, recipe, tree):
         # The epoch says nothing about the program's own version.
         check_version(tree, name, re.sub(r"^\d+:", "", taken[name]), least)
     if "only" in recipe:
-        taken = {name: version for name, version in taken.items() if name.startswith(recipe["only"])}
+        taken = {name: version for name, version in taken.items() if name.startswith(tuple(recipe["only"]))}
         if not taken:
-            fail(f"{tree}: expected a package '{recipe['only']}...', found none behind {recipe['packages']}")
+            fail(f"{tree}: expected packages of {recipe['only']}, found none behind {recipe['packages']}")
     return taken
 
 

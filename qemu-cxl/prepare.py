@@ -13,11 +13,13 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 import initramfs  # noqa: E402
+import kernel  # noqa: E402
 import packages  # noqa: E402
 from common import BUILD, exclusive, say  # noqa: E402
 
 OUT = BUILD / "qemu"
 INITRAMFS = OUT / "initramfs.cpio"
+VMLINUX = OUT / "vmlinux"
 
 
 def qemu_command():
@@ -28,8 +30,8 @@ def qemu_command():
     return packages.loader_command(host, host / "usr/bin/qemu-system-x86_64", *options)
 
 
-def kernel():
-    """The guest's kernel image."""
+def kernel_image():
+    """The kernel image of the guest's package."""
     return next((packages.tree("kernel") / "boot").glob("vmlinuz-*"))
 
 
@@ -39,10 +41,11 @@ def ready():
     with exclusive("qemu-setup"):
         taken = {name: json.loads((packages.tree(name) / "packages.json").read_text()) for name in packages.TREES}
         stamp, recipe = OUT / "initramfs.sha256", initramfs.recipe()
-        if not (INITRAMFS.exists() and stamp.exists() and stamp.read_text() == recipe):
-            say("guest: making the initramfs")
+        if not (INITRAMFS.exists() and VMLINUX.exists() and stamp.exists() and stamp.read_text() == recipe):
+            say("guest: making the initramfs, unpacking the kernel")
             stamp.unlink(missing_ok=True)
             initramfs.make(INITRAMFS)
+            kernel.unpack(kernel_image(), VMLINUX)
             stamp.write_text(recipe)
         (OUT / "packages.json").write_text(json.dumps(taken, indent=1, sort_keys=True) + "\n")
     return taken
@@ -52,7 +55,7 @@ def main():
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     taken = ready()
     qemu = taken["host"]["qemu-system-x86"]
-    linux = " ".join(taken["kernel"].values())
+    linux = next(version for name, version in taken["kernel"].items() if name.startswith("linux-image-"))
     say(f"QEMU {qemu}, guest kernel {linux}, initramfs of {INITRAMFS.stat().st_size >> 20} MB in {INITRAMFS}")
 
 

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Modules of ours for the guest's kernel, compiled with its distribution's own compiler.
+
+The unpacked compiler and the kernel's build tools ask for a loader and a C library that this machine may not have, and
+the headers' makefile for a path below /usr/src. Both are pointed at the unpacked trees, once.
+"""
+
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import packages
+from common import fail
+
+LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
+
+
+def is_program(path):
+    """An ELF file that names a loader, as executables do."""
+    if path.is_symlink() or not path.is_file() or not os.access(path, os.X_OK):
+        return False
+    with open(path, "rb") as file:
+        if file.read(4) != b"\x7fELF":
+            return False
+    text = subprocess.run(["readelf", "-l", path], capture_output=True, text=True).stdout
+    return "INTERP" in text
+
+
+def relocate(tree, folders, libraries):
+    """Let the programs below `folders` of `tree` run with the loader and libraries of the folder `libraries`."""
+    stamp = tree / "relocated"
+    if stamp.exists() and stamp.read_text() == str(libraries):
+        return
+    for folder in folders:
+        for path in (tree / folder).rglob("*"):
+            if is_program(path):
+                command = ["patchelf", "--set-interpreter", libraries / "ld-linux-x86-64.so.2"]
+                command += ["--force-rpath", "--set-rpath", libraries, path]
+                done = subprocess.run(command, capture_output=True, text=True)
+                if done.returncode:
+                    fail(f"patchelf could not change {path}; is the package patchelf installed?\n{done.stderr}")
+    stamp.write_text(str(libraries))
+
+
+def headers(kernel):
+    """The folder that the kernel's modules are built against, its makefile pointing into the tree."""
+    sources = kernel / "usr/src"
+    folder = next(f for f in sources.glob("linux-headers-*") if (f / "Module.symvers").exists())
+    common = next(f for f in sources.glob("linux-headers-*-common"))
+    (folder / "Makefile").write_text(f"include {common}/Makefile\n")
+    return folder
+
+
+def module(source, out):
+    """Compile the module in the folder `source` (with a Kbuild file). Returns the .ko file, below `out`."""
+    kernel, compiler = packages.tree("kernel"), packages.tree("compiler")
+    libraries = compiler / LIBRARIES
+    relocate(compiler, ("usr/bin", "usr/libexec/gcc"), libraries)
+    relocate(kernel, ("usr/lib",), libraries)
+    shutil.rmtree(out, ignore_errors=True)
+    # Kbuild writes beside what it compiles.
+    work = out / source.name
+    shutil.copytree(source, work, ignore=shutil.ignore_patterns("*.md", ".*"))
+    (out / "libmerapi").symlink_to(packages.HERE.parent / "sw/libmerapi")
+    command = ["make", "-C", headers(kernel), f"M={work}", "W=1", "KCFLAGS=-Werror"]
+    # Type information for tracers of the kernel, which needs pahole.
+    command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"]
+    environment = {**os.environ, "PATH": f"{compiler / 'usr/bin'}:{os.environ['PATH']}"}
+    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
+        environment.pop(name, None)
+    log = out / "build.log"
+    with open(log, "w") as file:
+        done = subprocess.run(command, stdout=file, stderr=file, env=environment)
+    if done.returncode:
+        fail(f"could not compile the kernel module in {source}; see {log}\n{log.read_text()[-2000:]}")
+    return next(work.glob("*.ko"))

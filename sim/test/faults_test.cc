@@ -8,7 +8,7 @@
 #include <cstring>
 #include <functional>
 
-#include "sim/test/window_fixture.h"
+#include "sim/test/machine.h"
 
 namespace merapi::sim::test {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "sim/test/closure.h"
 #include "sim/test/heap_maker.h"
-#include "sim/test/random_trace.h"
+#include "sim/test/model_device.h"
 
 namespace merapi::sim::test {
 namespace {
@@ -23,7 +23,7 @@ void run_seeds(const TraceKnobs& knobs) {
   uint64_t first = 1, count = from_environment("MERAPI_SEEDS", 150);
   if (uint64_t only = from_environment("MERAPI_SEED", 0)) first = only, count = 1;
   for (uint64_t seed = first; seed < first + count; seed++) {
-    std::string error = random_trace(seed, knobs);
+    std::string error = random_trace(seed, knobs, make_model_device);
     EXPECT_EQ(error, "") << "replay: MERAPI_SEED=" << seed << " model_test --gtest_filter=" << info->test_suite_name()
                          << "." << info->name();
     if (!error.empty()) return;

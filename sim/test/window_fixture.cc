@@ -76,35 +76,26 @@ void Window::put_shape(merapi_shape s, const std::vector<merapi_ref_block>& bloc
   throw std::runtime_error("no slot for a shape: choose other klass words or more slots");
 }
 
-Machine::Machine(Window* w, const TracerOptions& options)
-    : window(*w), model(WindowMemory{w->base, w->bytes}, this, EngineOptions{}, options) {}
-
-uint32_t Machine::take_memory_fault(uint64_t* offset) {
-  uint32_t code = memory_fault;
-  *offset = memory_fault_offset;
-  memory_fault = 0;
-  return code;
-}
-
-Step Machine::step() { return model.step(); }
-
-bool Machine::attach() {
+uint64_t WindowHost::end_generation() {
   uint64_t odd = host()->generation | 1;
   host()->generation = odd;
-  model.step();
+  return odd;
+}
+
+void WindowHost::begin_generation(uint64_t odd) {
   std::memset(request(), 0, sizeof *request());
   host()->submission_produced = 0;
   host()->completion_consumed = 0;
   std::memset(window.area(MERAPI_AREA_COMPLETION), 0, window.layout.area[MERAPI_AREA_COMPLETION].size);
   produced = consumed = 0;
   host()->generation = odd + 1;
-  model.step();
-  return index()->generation == odd + 1;
 }
 
-bool Machine::room() const { return produced - index()->submission_consumed < window.shape.submission_entries; }
+bool WindowHost::generation_answered() const { return index()->generation == host()->generation; }
 
-void Machine::submit(merapi_submission e) {
+bool WindowHost::room() const { return produced - index()->submission_consumed < window.shape.submission_entries; }
+
+void WindowHost::submit(merapi_submission e) {
   if (!room()) throw std::runtime_error("submission ring full");
   e.sequence = uint32_t(produced + 1);
   auto* ring = reinterpret_cast<merapi_submission*>(window.area(MERAPI_AREA_SUBMISSION));
@@ -113,24 +104,22 @@ void Machine::submit(merapi_submission e) {
   host()->doorbell++;
 }
 
-void Machine::begin(uint32_t bitmap) {
-  merapi_submission e{};
-  e.opcode = MERAPI_OP_BEGIN_CYCLE;
-  e.arg = bitmap;
-  e.cycle = ++cycle;
-  submit(e);
+void WindowHost::begin(uint32_t bitmap) {
+  cycle++;
+  command(MERAPI_OP_BEGIN_CYCLE, bitmap, 0, 0);
 }
 
-void Machine::trace(uint32_t first, uint32_t count) {
+void WindowHost::command(uint8_t opcode, uint32_t arg, uint64_t first, uint64_t count) {
   merapi_submission e{};
-  e.opcode = MERAPI_OP_TRACE_REGION;
-  e.arg = first;
-  e.payload[0] = count;
+  e.opcode = opcode;
+  e.arg = arg;
+  e.payload[0] = first;
+  e.payload[1] = count;
   e.cycle = cycle;
   submit(e);
 }
 
-void Machine::grey(const std::vector<uint64_t>& references) {
+void WindowHost::grey(const std::vector<uint64_t>& references) {
   for (size_t i = 0; i < references.size(); i += MERAPI_ENTRY_WORDS) {
     merapi_submission e{};
     e.opcode = MERAPI_OP_GREY;
@@ -141,7 +130,7 @@ void Machine::grey(const std::vector<uint64_t>& references) {
   }
 }
 
-std::vector<merapi_completion> Machine::complete(size_t count) {
+std::vector<merapi_completion> WindowHost::complete(size_t count) {
   std::vector<merapi_completion> out;
   auto* ring = reinterpret_cast<merapi_completion*>(window.area(MERAPI_AREA_COMPLETION));
   while (consumed != index()->completion_produced && out.size() < count) {
@@ -153,33 +142,34 @@ std::vector<merapi_completion> Machine::complete(size_t count) {
   return out;
 }
 
-bool Machine::idle() {
+bool WindowHost::idle() const {
   auto* r = window.control<merapi_idle_record>(MERAPI_IDLE_RECORD_OFFSET);
   return r->idle == 1 && r->cycle == cycle && r->consumed == produced && r->produced == consumed;
 }
 
-uint32_t Machine::fault() { return window.control<merapi_fault_record>(MERAPI_FAULT_RECORD_OFFSET)->code; }
-uint32_t Machine::state() { return index()->state; }
-uint64_t Machine::counter(int which) { return window.control<merapi_counters>(MERAPI_COUNTERS_OFFSET)->value[which]; }
+const merapi_fault_record& WindowHost::fault() const {
+  return *window.control<merapi_fault_record>(MERAPI_FAULT_RECORD_OFFSET);
+}
+uint32_t WindowHost::state() const { return index()->state; }
+uint64_t WindowHost::counter(int which) const {
+  return window.control<merapi_counters>(MERAPI_COUNTERS_OFFSET)->value[which];
+}
 
-void Machine::request_pause() {
+void WindowHost::request_pause() {
   request()->pause++;
   host()->doorbell++;
 }
-bool Machine::pause_acknowledged() {
-  return window.control<merapi_device_ack>(MERAPI_DEVICE_ACK_OFFSET)->pause == request()->pause;
-}
-void Machine::resume() {
+bool WindowHost::pause_acknowledged() const { return ack()->pause == request()->pause; }
+void WindowHost::resume() {
   request()->resume = request()->pause;
   host()->doorbell++;
 }
-void Machine::abort() {
+bool WindowHost::resume_acknowledged() const { return ack()->resume == request()->resume; }
+void WindowHost::abort() {
   request()->abort++;
   request()->resume = request()->pause;
   host()->doorbell++;
 }
-bool Machine::abort_acknowledged() {
-  return window.control<merapi_device_ack>(MERAPI_DEVICE_ACK_OFFSET)->abort == request()->abort;
-}
+bool WindowHost::abort_acknowledged() const { return ack()->abort == request()->abort; }
 
 }  // namespace merapi::sim::test

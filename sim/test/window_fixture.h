@@ -1,17 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// A window in plain memory and a small host for it, written from the contract alone: no code shared with the model.
+// A window in plain memory and a small host for it, written from the contract alone: no code shared with any device.
 // Host and device run in one thread, so that every interleaving can be chosen and replayed.
 #ifndef MERAPI_SIM_TEST_WINDOW_FIXTURE_H_
 #define MERAPI_SIM_TEST_WINDOW_FIXTURE_H_
 
 #include <cstdint>
-#include <memory>
 #include <vector>
 
 #include "merapi/merapi.h"
-#include "sim/engine/engine.h"
-#include "sim/model/model.h"
 
 namespace merapi::sim::test {
 
@@ -73,46 +70,44 @@ class Window {
   uint64_t extension_used_ = 0;
 };
 
-// Host and device side by side. Functions with "step" run the device.
-class Machine : public EngineHost {
+// The host's side of a window: rings, requests and what the device shows. Runs nothing by itself.
+class WindowHost {
  public:
-  Machine(Window* window, const TracerOptions& options);
+  explicit WindowHost(Window* w) : window(*w) {}
 
-  void notify() override { notified++; }
-  uint32_t take_memory_fault(uint64_t* offset) override;
+  // A new generation begins: the odd number that ends the old one, then (everything of the host reset) the even one.
+  uint64_t end_generation();
+  void begin_generation(uint64_t odd);
+  bool generation_answered() const;
 
-  // Handshake; false when the device did not answer.
-  bool attach();
   void submit(merapi_submission entry);
   bool room() const;
   void begin(uint32_t bitmap);
-  void trace(uint32_t first, uint32_t count);
+  void command(uint8_t opcode, uint32_t arg, uint64_t first, uint64_t count);
+  void trace(uint32_t first, uint32_t count) { command(MERAPI_OP_TRACE_REGION, first, count, 0); }
   void grey(const std::vector<uint64_t>& references);
   // Up to `count` completions.
   std::vector<merapi_completion> complete(size_t count = ~size_t{0});
-  bool idle();
-  uint32_t fault();
-  uint32_t state();
-  uint64_t counter(int which);
+  bool idle() const;
+  const merapi_fault_record& fault() const;
+  uint32_t state() const;
+  uint64_t counter(int which) const;
   void request_pause();
-  bool pause_acknowledged();
+  bool pause_acknowledged() const;
   void resume();
+  bool resume_acknowledged() const;
   void abort();
-  bool abort_acknowledged();
-  Step step();
+  bool abort_acknowledged() const;
 
   Window& window;
-  Model model;
-  uint64_t notified = 0;
   uint32_t cycle = 0;
   uint64_t produced = 0, consumed = 0;
-  uint32_t memory_fault = 0;
-  uint64_t memory_fault_offset = 0;
 
  private:
-  merapi_host_index* host() { return window.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET); }
-  merapi_host_request* request() { return window.control<merapi_host_request>(MERAPI_HOST_REQUEST_OFFSET); }
+  merapi_host_index* host() const { return window.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET); }
+  merapi_host_request* request() const { return window.control<merapi_host_request>(MERAPI_HOST_REQUEST_OFFSET); }
   merapi_device_index* index() const { return window.control<merapi_device_index>(MERAPI_DEVICE_INDEX_OFFSET); }
+  merapi_device_ack* ack() const { return window.control<merapi_device_ack>(MERAPI_DEVICE_ACK_OFFSET); }
 };
 
 }  // namespace merapi::sim::test

@@ -6,7 +6,7 @@
 
 #include <cstdlib>
 
-#include "sim/rtl/test/rtl_trace.h"
+#include "sim/rtl/test/rtl_device.h"
 
 namespace merapi::sim::rtl::test {
 namespace {
@@ -16,14 +16,15 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
   return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
 }
 
-void run_seeds(TraceKnobs knobs) {
+void run_seeds(const merapi::sim::test::TraceKnobs& knobs) {
   const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
-  if (const char* preset = std::getenv("MERAPI_PRESET")) knobs.preset = preset;
+  const char* chosen = std::getenv("MERAPI_PRESET");
+  const std::string preset = chosen != nullptr ? chosen : "sim-small";
   uint64_t first = from_environment("MERAPI_FIRST_SEED", 1), count = from_environment("MERAPI_SEEDS", 10);
   if (uint64_t only = from_environment("MERAPI_SEED", 0)) first = only, count = 1;
   for (uint64_t seed = first; seed < first + count; seed++) {
-    std::string error = rtl_trace(seed, knobs);
-    EXPECT_EQ(error, "") << "replay: MERAPI_PRESET=" << knobs.preset << " MERAPI_SEED=" << seed
+    std::string error = merapi::sim::test::random_trace(seed, knobs, rtl_devices(preset));
+    EXPECT_EQ(error, "") << "replay: MERAPI_PRESET=" << preset << " MERAPI_SEED=" << seed
                          << " build/rtl/sim/test/rtl_test --gtest_filter=" << info->test_suite_name() << "."
                          << info->name();
     if (!error.empty()) return;
@@ -36,7 +37,8 @@ TEST(RtlTrace, Plain) { run_seeds({.pauses = false, .reclaims = false, .aborts =
 TEST(RtlTrace, Pauses) { run_seeds({.reclaims = false, .aborts = false}); }
 TEST(RtlTrace, PausesWithReclaim) { run_seeds({.aborts = false}); }
 TEST(RtlTrace, Aborts) { run_seeds({}); }
-TEST(RtlTrace, Drops) { run_seeds({.tiny_spill = true}); }
+TEST(RtlTrace, RegionsFall) { run_seeds({.reclaims = false, .falls = true, .aborts = false}); }
+TEST(RtlTrace, Drops) { run_seeds({.no_spill = true}); }
 TEST(RtlTrace, SlowHost) { run_seeds({.slow_host = true}); }
 
 }  // namespace merapi::sim::rtl::test

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/rtl/test/rtl_device.h"
+
+#include "sim/rtl/test/rtl_machine.h"
+
+namespace merapi::sim::rtl::test {
+namespace {
+
+using merapi::sim::test::DevicePromises;
+using merapi::sim::test::Random;
+using merapi::sim::test::TracedDevice;
+using merapi::sim::test::TraceKnobs;
+using merapi::sim::test::WindowHost;
+
+// Time in which anything that needs the memory alone must be over, in cycles: on-chip sweeps and slow memories
+// included.
+constexpr uint64_t kPatience = 200'000;
+
+RtlMachineOptions choose_machine(const std::string& preset, Random* r) {
+  RtlMachineOptions o;
+  o.preset = preset;
+  o.timing.least = uint32_t(r->between(1, 20));
+  o.timing.most = o.timing.least + uint32_t(r->percent(50) ? r->below(20) : r->below(300));
+  o.timing.accept_percent = uint32_t(r->percent(50) ? 100 : r->between(20, 90));
+  o.timing.seed = r->next();
+  o.simulation.stall_percent = uint32_t(r->percent(50) ? 0 : r->between(5, 70));
+  o.simulation.seed = r->next();
+  return o;
+}
+
+class RtlDevice : public TracedDevice {
+ public:
+  RtlDevice(Window* window, const RtlMachineOptions& options) : machine_(window, options) {}
+  WindowHost& host() override { return machine_; }
+  bool attach() override { return machine_.attach(); }
+  void advance(Random* r) override { machine_.run(r->percent(80) ? r->between(1, 100) : r->between(100, 3000)); }
+  bool settle(const std::function<bool()>& done) override { return machine_.run_until(done, kPatience); }
+  DevicePromises promises() const override { return {}; }
+  uint64_t most_turns() const override { return 400'000; }
+
+ private:
+  RtlMachine machine_;
+};
+
+}  // namespace
+
+merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset) {
+  return [preset](Window* window, Random* r, const TraceKnobs& knobs) -> std::unique_ptr<TracedDevice> {
+    if (knobs.no_spill) window->directory()->area[MERAPI_AREA_SPILL] = {0, 0};
+    return std::make_unique<RtlDevice>(window, choose_machine(preset, r));
+  };
+}
+
+}  // namespace merapi::sim::rtl::test

@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: Apache-2.0
+#ifndef MERAPI_SIM_RTL_TEST_RTL_DEVICE_H_
+#define MERAPI_SIM_RTL_TEST_RTL_DEVICE_H_
+
+#include <string>
+
+#include "sim/test/random_trace.h"
+
+namespace merapi::sim::rtl::test {
+
+// Makes simulated tracers of `preset` for random_trace: random memory latency and order, back-pressure and stalls.
+merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset);
+
+}  // namespace merapi::sim::rtl::test
+
+#endif  // MERAPI_SIM_RTL_TEST_RTL_DEVICE_H_

@@ -12,12 +12,16 @@ import stat
 import subprocess
 from pathlib import Path
 
+import kbuild
 import packages
 from common import fail, sha256
 
 HERE = Path(__file__).resolve().parent
 SCRIPTS = {"init": "init", "merapi-agent": "usr/bin/merapi-agent", "merapi-provision": "usr/bin/merapi-provision"}
-DAX_TOOL = HERE / "guest/merapi-dax.c"
+LIBMERAPI = HERE.parent / "sw/libmerapi"
+DRIVER = HERE.parent / "sw/driver"
+# Programs of ours, with what else each is compiled from.
+TOOLS = {"merapi-dax": [], "merapi-ring": sorted((LIBMERAPI / "src").glob("*.c"))}
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 
 
@@ -61,8 +65,8 @@ def module_bytes(path):
     return lzma.decompress(data) if path.suffix == ".xz" else data
 
 
-def copy_modules(kernel, guest, root, names):
-    """Copy modules with what they depend on, unpacked, and make the index that modprobe reads."""
+def copy_modules(kernel, guest, root, names, own):
+    """Copy modules with what they depend on, unpacked, and those of ours; make the index that modprobe reads."""
     base = next((kernel / "usr/lib/modules").iterdir(), None)
     if base is None:
         fail(f"expected modules in {kernel}/usr/lib/modules, found none; remove {kernel} and run again")
@@ -86,6 +90,9 @@ def copy_modules(kernel, guest, root, names):
             wanted += [d.replace("-", "_") for d in depends.decode().split(",") if d]
         for soft in re.findall(rb"\0softdep=pre: ([^\0]*)\0", b"\0" + data):
             wanted += [d for d in soft.decode().replace("-", "_").split() if d in available]
+    (target / "updates").mkdir()
+    for path in own:
+        shutil.copy(path, target / "updates" / path.name)
     for index in ("modules.builtin", "modules.builtin.modinfo", "modules.order"):
         if (base / index).exists():
             shutil.copy(base / index, target / index)
@@ -107,12 +114,14 @@ def link_busybox(root):
             (root / "usr/bin" / name).symlink_to("busybox")
 
 
-def build_dax_tool(out):
-    """Compile merapi-dax statically: the guest's C library is another one than this machine's."""
-    command = ["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static", DAX_TOOL, "-o", out]
+def build_tool(name, out):
+    """Compile a program of guest/ statically: the guest's C library is another one than this machine's."""
+    command = ["cc", "-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-static", "-pthread", "-D_GNU_SOURCE"]
+    command += ['-DMERAPI_LIBRARY_VERSION="guest"', f"-I{LIBMERAPI / 'include'}"]
+    command += [HERE / f"guest/{name}.c", *TOOLS[name], "-o", out]
     done = subprocess.run(command, capture_output=True, text=True)
     if done.returncode:
-        fail(f"could not compile {DAX_TOOL}; is build-essential installed?\n{done.stderr}")
+        fail(f"could not compile {name}; is build-essential installed?\n{done.stderr}")
 
 
 def newc(root, out):
@@ -142,14 +151,12 @@ def newc(root, out):
 
 def recipe():
     """What the initramfs is made of, as one checksum."""
-    files = [
-        HERE / "inputs.toml",
-        Path(__file__),
-        HERE / "kernel.py",
-        DAX_TOOL,
-        *(HERE / "guest" / name for name in SCRIPTS),
-    ]
-    return sha256(*files, *(packages.tree(name) / "packages.json" for name in ("kernel", "guest")))
+    files = [HERE / "inputs.toml", HERE / "kernel.py", HERE / "kbuild.py", Path(__file__)]
+    files += [HERE / "guest" / name for name in SCRIPTS]
+    files += [source for name, more in TOOLS.items() for source in (HERE / f"guest/{name}.c", *more)]
+    files += sorted((LIBMERAPI / "include/merapi").glob("*.h")) + sorted((LIBMERAPI / "src").glob("*.h"))
+    files += [DRIVER / "Kbuild", DRIVER / "merapi_tracer.c"]
+    return sha256(*files, *(packages.tree(name) / "packages.json" for name in ("kernel", "compiler", "guest")))
 
 
 def make(out):
@@ -166,8 +173,9 @@ def make(out):
     copy_programs(guest, root, settings["programs"], settings["libraries"])
     (root / "usr/lib64/ld-linux-x86-64.so.2").symlink_to("../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2")
     link_busybox(root)
-    copy_modules(kernel, guest, root, settings["modules"])
-    build_dax_tool(root / "usr/bin/merapi-dax")
+    copy_modules(kernel, guest, root, settings["modules"], [kbuild.module(DRIVER, out.with_name("driver"))])
+    for name in TOOLS:
+        build_tool(name, root / "usr/bin" / name)
     (root / "etc/passwd").write_text("root:x:0:0:root:/root:/bin/sh\n")
     (root / "etc/group").write_text("root:x:0:\n")
     for name, target in SCRIPTS.items():

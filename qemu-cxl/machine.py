@@ -3,6 +3,7 @@
 
 import contextlib
 import ctypes
+import json
 import os
 import select
 import shutil
@@ -60,8 +61,8 @@ class Machine:
     """A running guest with its expanders. Use as a context manager: QEMU and its sockets are gone at the end.
 
     `shares` maps the tags jdk, apps and out to folders. `folder` gets console.log and qemu.log.
-    `clock`: what the guest's time follows, of CLOCKS. `tracer`: (program, name) of the device that traces the first
-    expander from behind a PCI function in the same slot; without it the caller starts what traces.
+    `clock`: what the guest's time follows, of CLOCKS. `tracer`: (program, name[, held]) of the device that traces the
+    first expander from behind a PCI function in the same slot; without it the caller starts what traces.
     """
 
     def __init__(self, name, folder, shares, expander_bytes, shell=False, clock="real", tracer=None):
@@ -95,6 +96,7 @@ class Machine:
         options += ["-device", "virtio-serial-pci", "-chardev"]
         options += [f"socket,id=agent,path={self.private}/agent,server=on,wait=off", "-device"]
         options += ["virtserialport,chardev=agent,name=merapi.agent"]
+        options += ["-qmp", f"unix:{self.private}/monitor,server=on,wait=off"]
         for tag, path in self.shares.items():
             mode = "" if tag == "out" else ",readonly=on"
             options += ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none,multidevs=remap{mode}"]
@@ -111,7 +113,9 @@ class Machine:
         self.log = (self.folder / "qemu.log").open("w")
         try:
             if self.tracer is not None:
-                self.front = PciFront(*self.tracer, self.folder, self.files()[0], f"{self.private}/tracer").__enter__()
+                program, name, *held = self.tracer
+                socket_path = f"{self.private}/tracer"
+                self.front = PciFront(program, name, self.folder, self.files()[0], socket_path, *held).__enter__()
             self.begin = time.monotonic()
             self.process = subprocess.Popen(
                 self.command(),
@@ -200,6 +204,26 @@ class Machine:
         if status:
             raise GuestError(f"in the guest '{command}' ended with status {status}\n{output}")
         return output
+
+    def reset(self):
+        """Press the reset button, and wait until the guest has booted once more."""
+        monitor = socket.socket(socket.AF_UNIX)
+        monitor.connect(f"{self.private}/monitor")
+        with monitor, monitor.makefile("rw") as stream:
+            stream.readline()  # greeting
+            for command in (
+                {"execute": "qmp_capabilities"},
+                # Otherwise a reset ends QEMU, as it should when a guest's kernel panics.
+                {"execute": "set-action", "arguments": {"reboot": "reset"}},
+                {"execute": "system_reset"},
+            ):
+                stream.write(json.dumps(command) + "\n")
+                stream.flush()
+                while "return" not in (answer := json.loads(stream.readline())):
+                    if "error" in answer:
+                        raise GuestError(f"QEMU refused {command['execute']}: {answer['error']['desc']}")
+        self.rest = b""
+        self.wait_agent(BOOT_SECONDS)
 
     def provision(self):
         """Make the expanders devdax devices. Returns a dictionary for each, the first one's first."""

@@ -1,7 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tracer as a PCI function of a guest: starts merapi-pci-front, whose engine is merapi-device."""
 
+import contextlib
 import json
+import os
+import signal
 from pathlib import Path
 
 from device import Device, DeviceError
@@ -11,18 +14,52 @@ from window_device import engine_arguments, start_serving
 FRONT = Path(__file__).resolve().parents[1] / "build/qemu/bin/merapi-pci-front"
 
 
-class PciFront(Device):
-    """merapi-pci-front on the file `window`, listening at `socket`. It must be there before QEMU starts."""
+# The engine proper starts when the file $0 is not there (any more).
+WHEN_FREE = 'while [ -e "$0" ]; do sleep 0.1; done; exec "$@"'
 
-    def __init__(self, program, name, folder, window, socket):
+
+class PciFront(Device):
+    """merapi-pci-front on the file `window`, listening at `socket`. It must be there before QEMU starts.
+
+    With `held` no engine traces until release(): hold() lets another device have the window, or none.
+    """
+
+    def __init__(self, program, name, folder, window, socket, held=False):
         super().__init__(program, name, folder)
+        self.gate = Path(f"{socket}.held")
+        if held:
+            self.gate.touch()
         if not FRONT.exists():
             raise DeviceError(f"expected the PCI function's process at {FRONT}, found nothing; run 'make qemu-pci'")
         self.window, self.path = window, socket
 
     def __enter__(self):
         engine = [self.program, *engine_arguments(self.name), "--window", self.window]
+        engine = ["/bin/sh", "-c", WHEN_FREE, self.gate, *engine]
         return start_serving(self, [FRONT, "--socket", self.path, "--window", self.window, "--", *engine])
+
+    def engine(self):
+        """Number of the engine's process, None while there is none."""
+        # A thread of the front's own starts it.
+        tasks = Path(f"/proc/{self.process.pid}/task").iterdir()
+        children = [pid for task in tasks for pid in (task / "children").read_text().split()]
+        return int(children[0]) if children else None
+
+    def hold(self):
+        """End the engine and start no other one."""
+        self.gate.touch()
+        self.kill_engine()
+
+    def release(self):
+        """Let an engine trace."""
+        self.gate.unlink(missing_ok=True)
+
+    def kill_engine(self):
+        """Kill the engine; the front starts another one."""
+        pid = self.engine()
+        if pid is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
     def qemu_options(self, bridge=0, slot=0):
         """QEMU's options for the function, as function 1 beside the expander in that slot."""

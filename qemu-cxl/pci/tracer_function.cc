@@ -164,9 +164,18 @@ void TracerFunction::restart() {
   engine_.reset();
 }
 
+void TracerFunction::send() {
+  armed_ = false;
+  sent_++;
+  const uint64_t one = 1;
+  if (vectors_[0] >= 0 && write(vectors_[0], &one, sizeof one) != sizeof one) perror("merapi-pci-front: interrupt");
+}
+
 void TracerFunction::arm(uint32_t seen) {
   {
     std::lock_guard<std::mutex> hold(lock_);
+    // Another thread of the host armed before and saw less: what it waits for is there.
+    if (armed_ && window_.event() != seen_) send();
     armed_ = true;
     seen_ = seen;
   }
@@ -186,10 +195,7 @@ void TracerFunction::watch() {
     hold.lock();
     // Armed anew or disarmed in the meantime: what was waited for is not what is wanted now.
     if (!armed_ || seen_ != seen || now == seen) continue;
-    armed_ = false;
-    sent_++;
-    const uint64_t one = 1;
-    if (vectors_[0] >= 0 && write(vectors_[0], &one, sizeof one) != sizeof one) perror("merapi-pci-front: interrupt");
+    send();
   }
 }
 

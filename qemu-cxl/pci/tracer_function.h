@@ -69,6 +69,8 @@ class TracerFunction {
   void make_config();
   void restart();
   void arm(uint32_t seen);
+  // Sends the interrupt; with the lock held.
+  void send();
   void watch();
 
   const Window& window_;

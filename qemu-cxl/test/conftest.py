@@ -4,6 +4,7 @@
 A missing prerequisite skips these tests with its reason; everything else that goes wrong is a failure.
 """
 
+import json
 import os
 import shutil
 import sys
@@ -59,8 +60,9 @@ def start(prepared, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def bare(start):
-    """The shared guest, its expander not provisioned yet when the first test gets it."""
-    with start("one", 1024 * MIB) as machine:
+    """The shared guest, its expander not provisioned yet when the first test gets it. The engine of its tracer function
+    is held, so that a test may serve the window by a process of its own."""
+    with start("one", 1024 * MIB, tracer=(emulate.DEVICE_PROGRAM, "model", True)) as machine:
         yield machine
 
 
@@ -95,6 +97,29 @@ def window(bare):
     found = bare.provision()
     assert len(found) == 1
     return Window(bare, found[0], bare.ready_s + time.monotonic() - begin)
+
+
+@pytest.fixture
+def tracer(window):
+    """The driver's character device of the tracer function in the shared guest, an engine behind it."""
+    window.machine.check("modprobe merapi_tracer; test -c /dev/merapi0")
+    window.machine.front.release()
+    yield Tracer(window)
+    window.machine.front.hold()
+
+
+class Tracer:
+    def __init__(self, window):
+        self.machine, self.front, self.memory = window.machine, window.machine.front, window.device
+        self.device, self.folder = "/dev/merapi0", "/sys/class/misc/merapi0/device"
+        self.name = f"pci:{self.device},{self.memory}"
+
+    def attribute(self, name):
+        return int(self.machine.check(f"cat {self.folder}/{name}"))
+
+    def round_trips(self, count, seconds=120):
+        """Result of merapi-ring, which fails by itself when an interrupt is lost or comes without cause."""
+        return json.loads(self.machine.check(f"merapi-ring {self.device} {self.memory} {count}", seconds))
 
 
 @pytest.fixture

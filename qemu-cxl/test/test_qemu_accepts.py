@@ -23,7 +23,7 @@ class Stopped:
 
     def __init__(self, machine):
         self.path = f"{machine.private}/monitor"
-        command = [*machine.command(), "-S", "-qmp", f"unix:{self.path},server=on,wait=off"]
+        command = [*machine.command(), "-S"]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         self.socket = socket.socket(socket.AF_UNIX)
         deadline = time.monotonic() + SECONDS

@@ -3,7 +3,6 @@
 
 import json
 
-from emulate import DEVICE_PROGRAM
 from topology import MIB
 
 SIZE = 256 * MIB
@@ -52,47 +51,6 @@ def test_persistent_expander_becomes_devdax(start, make_window):
         window.poke(0, 0x4D65726170692121)
         found = window.file.read_bytes().find((0x4D65726170692121).to_bytes(8, "little"))
         assert found > 0 and found % (2 * MIB) == 0
-
-
-def test_released_and_provisioned_again_no_stale_mapping(start, make_window):
-    with start("one") as machine:
-        window = make_window(machine, machine.provision()[0], 0)
-        window.poke(8, 0x1234)
-        machine.check("daxctl disable-device dax0.0; cxl disable-region region0 && cxl destroy-region region0")
-        assert machine.run("ls /dev/dax0.0")[0] != 0
-        window.host_poke(8, 0x5678)
-        again = make_window(machine, machine.provision()[0], 0)
-        assert again.peek(8) == 0x5678
-        again.poke(16, 0x9ABC)
-        assert again.host_peek(16) == 0x9ABC
-
-
-def read_register(machine, bar, offset):
-    return int(machine.check(f"busybox devmem {bar + offset:#x} 32"), 0)
-
-
-def test_tracer_function_beside_the_expander(start):
-    """Enumerated in the expander's slot, registers answer, a reset brings a new engine."""
-    with start("one", tracer=(DEVICE_PROGRAM, "model")) as machine:
-        listed = machine.check("lspci -n -d 1234:4d52").splitlines()
-        assert len(listed) == 1
-        address = listed[0].split()[0]
-        assert address.endswith(".1")
-        assert " 1200: 1234:4d52" in listed[0]
-        folder = f"/sys/bus/pci/devices/$(basename /sys/bus/pci/devices/*{address})"
-        machine.check(f"echo 1 > {folder}/enable")
-        bar = int(machine.check(f"head -n 1 {folder}/resource").split()[0], 0)
-        assert read_register(machine, bar, 0).to_bytes(4, "little") == b"MRPI"
-        assert read_register(machine, bar, 8) == SIZE
-        assert read_register(machine, bar, 0x18) & 1, "the engine runs"
-        starts = read_register(machine, bar, 0x24)
-        machine.check(f"busybox devmem {bar + 0x20:#x} 32 1")
-        machine.check("sleep 1")
-        assert read_register(machine, bar, 0x24) == starts + 1
-        machine.check(f"echo 1 > {folder}/reset")
-        machine.check(f"echo 1 > {folder}/enable; sleep 1")
-        assert read_register(machine, bar, 0x24) > starts + 1
-        assert machine.front.alive()
 
 
 def test_online_as_system_memory_is_told(start):

@@ -82,7 +82,7 @@ int merapi_quiesce(struct merapi_window* window, struct merapi_error* error) {
   atomic_store(&window->generation, generation + 1);
   merapi_doorbell(window);
   /* Nothing tells whether there still is a device behind devdax; one that is there has had its time. */
-  if (answered || window->transport == &merapi_transport_dax || window->transport->gone(window)) return 0;
+  if (answered || window->transport->devdax || window->transport->gone(window)) return 0;
   return merapi_fail(error, -EBUSY,
                      "expected the device that served %s to end its work within %" PRIu64
                      " us, found no answer; it may be stopped: wake or end it",

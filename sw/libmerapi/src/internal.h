@@ -33,9 +33,16 @@ struct merapi_transport {
   const char* (*farewell)(struct merapi_window* window);
   /* A FUTEX_WAKE on the window reaches the other side. */
   bool futex;
+  /* The memory is a devdax device: it can only be mapped, and nothing tells whether there still is a device behind. */
+  bool devdax;
+  /* Wake a device that sleeps; NULL: by futex, or not at all. */
+  void (*ring)(struct merapi_window* window);
+  /* Sleep until device_index.event differs from `seen`, at most timeout_ns; may return early. NULL: on a futex. */
+  void (*wait)(struct merapi_window* window, uint32_t seen, uint64_t timeout_ns);
 };
 extern const struct merapi_transport merapi_transport_file;
 extern const struct merapi_transport merapi_transport_dax;
+extern const struct merapi_transport merapi_transport_pci;
 extern const struct merapi_transport merapi_transport_device;
 
 struct merapi_shape_state {
@@ -54,7 +61,7 @@ struct merapi_window {
   bool readonly;
   uint64_t bytes;       /* as the transport tells */
   uint64_t granularity; /* mappings start and end at multiples of this */
-  int connection;       /* device: the socket, -1 when there is none */
+  int connection;       /* device: the socket; pci: the tracer; -1 when there is none */
   char reason[96];      /* device: why the peer refused */
 
   struct merapi_layout layout;

@@ -96,5 +96,12 @@ static const char* dax_farewell(struct merapi_window* window) {
   return "it ended";
 }
 
-const struct merapi_transport merapi_transport_dax = {"dax",    dax_open,     dax_size, dax_connect,
-                                                      dax_gone, dax_farewell, false};
+const struct merapi_transport merapi_transport_dax = {
+    .name = "dax",
+    .open = dax_open,
+    .size = dax_size,
+    .connect = dax_connect,
+    .gone = dax_gone,
+    .farewell = dax_farewell,
+    .devdax = true,
+};

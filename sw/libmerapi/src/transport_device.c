@@ -118,5 +118,12 @@ static const char* device_farewell(struct merapi_window* window) {
   return "it closed the connection";
 }
 
-const struct merapi_transport merapi_transport_device = {"device",    device_open,     device_size, device_connect,
-                                                         device_gone, device_farewell, true};
+const struct merapi_transport merapi_transport_device = {
+    .name = "device",
+    .open = device_open,
+    .size = device_size,
+    .connect = device_connect,
+    .gone = device_gone,
+    .farewell = device_farewell,
+    .futex = true,
+};

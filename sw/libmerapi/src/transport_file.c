@@ -53,5 +53,12 @@ static const char* file_farewell(struct merapi_window* window) {
   return "it ended";
 }
 
-const struct merapi_transport merapi_transport_file = {"file",    file_open,     file_size, file_connect,
-                                                       file_gone, file_farewell, true};
+const struct merapi_transport merapi_transport_file = {
+    .name = "file",
+    .open = file_open,
+    .size = file_size,
+    .connect = file_connect,
+    .gone = file_gone,
+    .farewell = file_farewell,
+    .futex = true,
+};

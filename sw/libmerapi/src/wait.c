@@ -5,7 +5,7 @@
  * set. No wake-up is lost, and none costs a system call while the other side is awake.
  *
  * The host sleeps on device_index.event with host_index.waiting, the device on host_index.doorbell with
- * device_index.sleeping.
+ * device_index.sleeping. A transport with an interrupt of its own sleeps and wakes by that instead of futexes.
  */
 #include <errno.h>
 #include <linux/futex.h>
@@ -81,6 +81,10 @@ bool merapi_wait_until(struct merapi_window* window, bool (*ready)(struct merapi
     if (result || now >= deadline_ns) break;
     uint64_t slice = deadline_ns - now;
     if (slice > slice_ns) slice = slice_ns;
+    if (window->transport->wait != NULL) {
+      window->transport->wait(window, seen, slice);
+      continue;
+    }
     if (!window->transport->futex && slice > poll_ns) slice = poll_ns;
     if (poll_ns < MERAPI_POLL_SLICE_MAX_NS) poll_ns *= 2;
     merapi_futex_wait(event, seen, slice);
@@ -93,8 +97,14 @@ void merapi_doorbell(struct merapi_window* window) {
   const uint32_t value = atomic_fetch_add(&window->doorbell, 1) + 1;
   merapi_publish32(window, &merapi_host_index_of(window)->doorbell, value);
   atomic_thread_fence(memory_order_seq_cst);
-  if (window->transport->futex && merapi_get32(window, &merapi_device_index_of(window)->sleeping) != 0)
+  if ((!window->transport->futex && window->transport->ring == NULL) ||
+      merapi_get32(window, &merapi_device_index_of(window)->sleeping) == 0)
+    return;
+  if (window->transport->ring != NULL) {
+    window->transport->ring(window);
+  } else {
     merapi_futex_wake(&merapi_host_index_of(window)->doorbell);
+  }
 }
 
 static bool has_news(struct merapi_window* window, uint64_t unused) {

@@ -16,7 +16,7 @@
 static int classify(const char* name, uint32_t flags, const struct merapi_transport** transport, const char** path,
                     struct merapi_error* error) {
   static const struct merapi_transport* const all[] = {&merapi_transport_file, &merapi_transport_dax,
-                                                       &merapi_transport_device};
+                                                       &merapi_transport_pci, &merapi_transport_device};
   for (size_t i = 0; i < sizeof all / sizeof all[0]; i++) {
     const size_t length = strlen(all[i]->name);
     if (strncmp(name, all[i]->name, length) == 0 && name[length] == ':') {
@@ -280,7 +280,7 @@ int merapi_zero(struct merapi_window* window, uint64_t offset, uint64_t length) 
   if (length == 0) return 0;
   const uint64_t page = window->granularity;
   const uint64_t first = merapi_round_up(offset, page), last = (offset + length) / page * page;
-  if (window->transport != &merapi_transport_dax && last > first &&
+  if (!window->transport->devdax && last > first &&
       fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first, (off_t)(last - first)) == 0) {
     int status = zero_mapped(window, offset, first - offset);
     if (status == 0) status = zero_mapped(window, last, offset + length - last);

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -60,6 +61,20 @@ TEST_F(Dax, OtherDevicesAreRefused) {
   EXPECT_EQ(Probe(), -EIO);
   Device("bus/dax", "4096\n", "3000\n");
   EXPECT_EQ(Probe(), -EIO);
+}
+
+TEST(Pci, NamesATracerAndItsMemory) {
+  merapi_window* window = nullptr;
+  merapi_error error{};
+  for (const char* name : {"pci:/dev/merapi0", "pci:,/dev/dax0.0", "pci:/dev/merapi0,"}) {
+    EXPECT_EQ(merapi_open(name, nullptr, 0, &window, &error), -EINVAL) << name;
+    EXPECT_NE(strstr(error.message, "pci:/dev/merapi0,/dev/dax0.0"), nullptr) << error.message;
+  }
+  EXPECT_EQ(merapi_open("pci:/dev/no-such-tracer,/dev/null", nullptr, 0, &window, &error), -ENOENT);
+  EXPECT_NE(strstr(error.message, "/dev/no-such-tracer"), nullptr) << error.message;
+  // What is before the comma is opened first, and the memory must be devdax all the same.
+  EXPECT_EQ(merapi_open("pci:/dev/null,/dev/null", nullptr, 0, &window, &error), -ENODEV);
+  EXPECT_EQ(window, nullptr);
 }
 
 }  // namespace

@@ -83,6 +83,10 @@ enum merapi_open_flags {
 /* Open a window by name:
  *   file:PATH    a file (best on tmpfs) that `merapi-device --window PATH` serves
  *   dax:PATH     a devdax character device, e.g. dax:/dev/dax0.0
+ *   pci:TRACER,MEMORY
+ *                the same memory behind a tracer's PCI function: TRACER is its character device (/dev/merapi0, of the
+ *                driver in sw/driver), whose interrupt ends waits; what of MEMORY, a devdax device, belongs to the
+ *                window is the driver's word. One host at a time has the tracer; closing the window resets it
  *   device:PATH  the unix socket of a device process; the window is made on demand and given to the
  *                device, again after each of its restarts; it is gone when its last user is
  * A PATH alone is classified by what it is. device: always lays out. With MERAPI_OPEN_FORMAT, `geometry` says what to

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The tracer's PCI function in the shared guest: registers, driver, doorbell and interrupt."""
+
+import time
+
+ROUND_TRIPS = 2000
+
+
+def read_register(machine, bar, offset):
+    return int(machine.check(f"busybox devmem {bar + offset:#x} 32"), 0)
+
+
+def wait_for(condition, seconds=20):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s"
+        time.sleep(0.1)
+
+
+def test_function_beside_the_expander(window):
+    """Enumerated in the expander's slot; its registers answer without a driver."""
+    machine = window.machine
+    listed = machine.check("lspci -n -d 1234:4d52").splitlines()
+    assert len(listed) == 1
+    address = listed[0].split()[0]
+    assert address.endswith(".1")
+    assert " 1200: 1234:4d52" in listed[0]
+    folder = f"/sys/bus/pci/devices/0000:{address}"
+    machine.check(f"echo 1 > {folder}/enable")
+    bar = int(machine.check(f"head -n 1 {folder}/resource").split()[0], 0)
+    assert read_register(machine, bar, 0).to_bytes(4, "little") == b"MRPI"
+    assert read_register(machine, bar, 8) == window.found["bytes"]
+    assert read_register(machine, bar, 0x18) & 1, "the engine runs"
+    starts = read_register(machine, bar, 0x24)
+    machine.check(f"busybox devmem {bar + 0x20:#x} 32 1")
+    wait_for(lambda: read_register(machine, bar, 0x24) == starts + 1)
+    machine.check(f"echo 0 > {folder}/enable")
+    assert machine.front.alive()
+
+
+def test_driver_tells_the_bounds(tracer, window):
+    assert tracer.attribute("window_bytes") == window.found["bytes"]
+
+
+def test_interrupts_are_neither_lost_nor_without_cause(tracer):
+    done = tracer.round_trips(ROUND_TRIPS)
+    assert done["round_trips"] == ROUND_TRIPS
+    assert done["lost"] == done["spurious"] == 0
+    assert 0 < done["sleeps"] == done["interrupts"]
+
+
+def test_one_user_at_a_time(tracer):
+    # The shell holds the device open while the program asks for it.
+    status, output = tracer.machine.run(f"exec 5<>{tracer.device}; merapi-ring {tracer.device} {tracer.memory} 1")
+    assert status == 1
+    assert "busy" in output
+    assert tracer.round_trips(1)["round_trips"] == 1
+
+
+def test_last_close_resets(tracer):
+    engines = tracer.attribute("engines")
+    tracer.machine.check(f"exec 5<>{tracer.device}")
+    wait_for(lambda: tracer.attribute("engines") == engines + 1)
+    assert tracer.round_trips(10)["round_trips"] == 10
+
+
+def test_function_reset_brings_a_fresh_engine(tracer):
+    engines = tracer.attribute("engines")
+    tracer.machine.check(f"echo 1 > {tracer.folder}/reset")
+    wait_for(lambda: tracer.attribute("engines") > engines)
+    assert tracer.round_trips(10)["round_trips"] == 10
+
+
+def test_driver_unbound_under_a_user(tracer):
+    """What sleeps is woken and told; the driver binds again afterwards."""
+    machine = tracer.machine
+    address = machine.check(f"basename $(readlink -f {tracer.folder})")
+    bus = "/sys/bus/pci/drivers/merapi_tracer"
+    machine.check(f"merapi-ring {tracer.device} {tracer.memory} 1000000 >/run/ring 2>&1 & sleep 0.5")
+    machine.check(f"echo {address} > {bus}/unbind")
+    wait_for(lambda: machine.run("pidof merapi-ring")[0] != 0)
+    assert "Input/output error" in machine.check("cat /run/ring")
+    assert machine.run(f"test -e {tracer.device}")[0] != 0
+    machine.check(f"echo {address} > {bus}/bind")
+    assert tracer.round_trips(10)["round_trips"] == 10

@@ -52,3 +52,10 @@ $(RTL_BUILD)/lib/ready: $(RTL_BUILD)/lib/list $(rtl_simulation_ready) $(RTL_PLUG
 ifeq ($(DEVICE),rtl)
 run: rtl-simulations
 endif
+
+.PHONY: bench-rtl
+bench-rtl: jdk apps rtl-simulations ## the RTL on windows of real programs, beside one thread of G1; build/bench/rtl.json
+	@python3 sim/bench/bench_rtl.py
+
+# Their tests: sim/test/test_rtl.py, sim/run/test/test_run_rtl.py.
+test test-native: rtl-simulations

@@ -20,11 +20,11 @@ def folder():
 
 @pytest.fixture
 def start():
-    """start(arguments...): a device process that ends with the test."""
+    """start(arguments...): a device process that ends with the test; engine: what executes commands."""
     started = []
 
-    def make(*arguments):
-        started.append(Device(*map(str, arguments)))
+    def make(*arguments, **options):
+        started.append(Device(*map(str, arguments), **options))
         return started[-1]
 
     yield make

@@ -43,9 +43,21 @@ class Lines:
         return self.queue.get(timeout=timeout)
 
 
+# A simulated tracer that is quick to simulate, for tests of what surrounds it.
+RTL = ["--rtl", "--preset", "sim-small"]
+
+
+def simulated_tracer():
+    """Fails the test when sim-small was not built beside the binaries."""
+    path = (BINARIES / "../../rtl/lib/merapi-rtl-sim-small.so").resolve()
+    if not path.exists():
+        pytest.fail(f"expected {path}, found nothing; run: make rtl-simulations", pytrace=False)
+    return RTL
+
+
 class Device:
-    def __init__(self, *arguments):
-        command = [binary("merapi-device"), "--model", "--json", "--log-level", "debug", *arguments]
+    def __init__(self, *arguments, engine=("--model",)):
+        command = [binary("merapi-device"), *engine, "--json", "--log-level", "debug", *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines = Lines(self.process.stdout)
         self.log = Lines(self.process.stderr)

@@ -1,0 +1,133 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Measure the tracer's RTL on windows saved from running programs.
+
+Each window (a hash map, a random graph, a list; an H2 database, a JGraphT graph,
+javac's trees of H2's sources, an XML document; the last four also aged) is traced
+by the simulated tracer with DRAMsim3's memory time. Its cycles at 250 MHz stand
+beside the time that one thread of stock G1 took to mark the same heap on this
+machine when it was saved. build/bench/rtl.json holds everything; a limit that is
+missed makes status 1 (with --report-only: 0).
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path[:0] = [str(ROOT / "sim/run"), str(ROOT / "tools")]
+
+import rtl_limits  # noqa: E402
+import windows  # noqa: E402
+from common import BUILD, exclusive, fail, say  # noqa: E402
+from device import DeviceError  # noqa: E402
+from measured_jvm import BenchError  # noqa: E402
+from run import part_of_index  # noqa: E402
+
+OUT = BUILD / "bench"
+HEAD = ["window", "objects", "cycles", "obj/cycle", "ms", "GB/s", "of limit", "G1 ms", "ratio", "kHz"]
+
+
+def replay(args, window, preset, memory):
+    command = [args.replay_program, windows.FOLDER / window["image"], "--rtl", "--preset", preset, "--json", "--lines"]
+    command += ["--pauses", str(args.pauses)]
+    if memory:
+        command += ["--memory", memory]
+    if args.check:
+        command.append("--check")
+    before = os.times()
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    after = os.times()
+    if done.returncode:
+        raise BenchError(f"{command} ended with status {done.returncode}\n{done.stdout}{done.stderr}")
+    report = json.loads(done.stdout.splitlines()[-1])
+    # Cycles over the simulating process's own processor time: what one thread does, whatever else the machine does.
+    spent = after.children_user + after.children_system - before.children_user - before.children_system
+    report["khz"] = report["counters"]["cycles"] / min(spent, report["seconds"]) / 1e3
+    return report
+
+
+def ports_of(preset):
+    return json.loads((BUILD / f"rtl/{preset}/preset.json").read_text())["ports"]
+
+
+def text(row):
+    share = "" if row["share_of_limit"] is None else f"{row['share_of_limit']:.0%}"
+    return [
+        row["window"],
+        f"{row['objects']:,}",
+        f"{row['cycles']:,}",
+        f"{row['objects_per_cycle']:.2f}",
+        f"{row['milliseconds']:.1f}",
+        f"{row['bandwidth_gb_s']:.1f}",
+        share,
+        f"{row['g1_ms']:.0f}",
+        f"{row['ratio']:.1f}",
+        f"{row['simulated_khz']:.0f}",
+    ]
+
+
+def measure(args):
+    index = part_of_index(args.packages)
+    windows.FOLDER.mkdir(parents=True, exist_ok=True)
+    java = args.jdk / "bin/java"
+    saved = []
+    for name, (kind, megabytes, arguments) in windows.programs(args.scale, index).items():
+        if args.only and name not in args.only:
+            continue
+        tag = f"{args.scale:g}" if kind != "real" else f"{args.packages}"
+        saved.append(windows.capture(name, kind, megabytes, arguments, tag, java, args.device_program))
+    if not args.no_aged:
+        saved += [windows.aged(w, args.age_program) for w in saved if w["kind"] == "real"]
+    rows = []
+    for preset in args.preset or ["ddr4-1ch"]:
+        say("  ".join(cell.rjust(12) for cell in [preset, *HEAD[1:]]))
+        for window in saved:
+            row = rtl_limits.row(window, replay(args, window, preset, args.memory), ports_of(preset))
+            rows.append(row)
+            say("  ".join(cell.rjust(12) for cell in text(row)))
+    return rows
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--preset", action="append", help="tracers to simulate (default ddr4-1ch; repeatable)")
+    parser.add_argument("--memory", default="", help="memory time (default: what suits the preset)")
+    parser.add_argument("--scale", type=float, default=0.1, help="hash map, graph and list: share of full size (0.1)")
+    parser.add_argument("--packages", type=int, default=15_000, help="size of the real programs' input (15000)")
+    parser.add_argument("--only", action="append", help="these programs alone (repeatable)")
+    parser.add_argument("--no-aged", action="store_true", help="leave the aged windows out")
+    parser.add_argument("--pauses", type=int, default=0, help="pauses during each trace")
+    parser.add_argument("--check", action="store_true", help="compare each result with the naive closure")
+    parser.add_argument("--report-only", action="store_true", help="status 0 even when a limit is missed")
+    parser.add_argument("--jdk", type=Path, default=BUILD / "jdk/image")
+    for name in ("device", "replay", "age"):
+        default = BUILD / f"native/bin/merapi-{name}"
+        parser.add_argument(f"--{name}-program", type=Path, default=default)
+    args = parser.parse_args()
+    (OUT / "windows").mkdir(parents=True, exist_ok=True)
+    try:
+        with exclusive("bench"):
+            rows = measure(args)
+    except (BenchError, DeviceError) as error:
+        fail(str(error))
+    except KeyboardInterrupt:
+        fail("stopped")
+    verdicts = rtl_limits.judge(rows)
+    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+    machine["load_at_end"] = os.getloadavg()[0]
+    result = {"machine": machine, "scale": args.scale, "packages": args.packages, "rows": rows, "limits": verdicts}
+    (OUT / "rtl.json").write_text(json.dumps(result, indent=1) + "\n")
+    print()
+    for one in verdicts:
+        print(f"{'ok  ' if one['ok'] else 'MISS'}  {one['text']}")
+    print(f"\nfigures: {OUT / 'rtl.json'}")
+    return 0 if args.report_only or all(v["ok"] for v in verdicts) else 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,81 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a replay's report means, and which figures miss a limit."""
+
+import copy
+
+import pytest
+import rtl_limits
+
+REPLAYED = {
+    "rtl_preset": "ddr4-1ch",
+    "memory": "ddr4-2400",
+    "khz": 250.0,
+    "lines_needed": {"objects": 1000, "heap": 200_000, "bitmap": 50_000},
+    "counters": {
+        "cycles": 500_000,
+        "objects_scanned": 1_000_000,
+        "bytes_read": 20_000_000,
+        "bytes_written": 4_000_000,
+        "pause_max": 0,
+        "stall_memory": 7,
+        "stall_completion": 3,
+    },
+}
+WINDOW = {"name": "h2", "kind": "real", "g1_ms": 30.0}
+
+
+def test_row():
+    row = rtl_limits.row(WINDOW, REPLAYED, 1)
+    assert row["milliseconds"] == pytest.approx(2.0)
+    assert row["ratio"] == pytest.approx(15.0)
+    assert row["objects_per_cycle"] == 2.0
+    assert row["bytes_needed"] == 64 * 300_000
+    assert row["share_of_limit"] == pytest.approx(0.5)  # 19.2 MB at 19.2 GB/s is 1 ms of 2
+    assert row["bandwidth_gb_s"] == pytest.approx(12.0)
+    assert row["stalls"] == {"memory": 7, "completion": 3}
+    assert rtl_limits.row(WINDOW, REPLAYED, 4)["share_of_limit"] == pytest.approx(0.125)
+
+
+def rows(**changes):
+    replayed = copy.deepcopy(REPLAYED)
+    replayed["counters"] |= changes.pop("counters", {})
+    return [rtl_limits.row(WINDOW | changes, replayed, 1)]
+
+
+def failures(found):
+    return [v["name"] for v in rtl_limits.judge(found) if not v["ok"]]
+
+
+def test_good_figures_pass():
+    assert failures(rows()) == []
+
+
+@pytest.mark.parametrize(
+    ("changes", "part"),
+    [
+        ({"g1_ms": 19.0}, "real windows, G1 over tracer"),
+        ({"g1_ms": 0.0}, "real windows, G1 over tracer"),
+        ({"counters": {"cycles": 600_000}}, "share of the physical limit"),
+        ({"kind": "graph", "g1_ms": 39.0}, "graph windows"),
+        ({"kind": "aged", "g1_ms": 9.0}, "aged windows"),
+        ({"kind": "list", "g1_ms": 2.0}, "list windows"),
+        ({"counters": {"pause_max": 1300}}, "pause acknowledged"),
+    ],
+)
+def test_a_missed_limit_is_found(changes, part):
+    assert any(part in name for name in failures(rows(**changes)))
+
+
+def test_slow_simulation_is_found():
+    slow = REPLAYED | {"khz": 199.0}
+    assert any("simulated cycles" in n for n in failures([rtl_limits.row(WINDOW, slow, 1)]))
+    ideal = REPLAYED | {"khz": 399.0, "memory": "ideal"}
+    row = rtl_limits.row(WINDOW, ideal, 1)
+    assert row["share_of_limit"] is None
+    assert any("ideal memory" in n for n in failures([row]))
+
+
+def test_wide_presets_have_their_own_limit():
+    wide = REPLAYED | {"rtl_preset": "hbm2", "memory": "hbm2"}
+    assert failures([rtl_limits.row(WINDOW | {"g1_ms": 60.0}, wide, 8)]) == []
+    assert len(failures([rtl_limits.row(WINDOW | {"g1_ms": 40.0}, wide, 8)])) == 1

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows saved from running programs for bench-rtl, each with the time that stock G1 marking took on its heap."""
+
+import json
+import subprocess
+import zipfile
+from pathlib import Path
+
+import measured_jvm
+from common import BUILD, say
+from device import Device
+from measured_jvm import BenchError
+
+FOLDER = BUILD / "bench/windows"
+SOURCES = BUILD / "apps/lib/h2-2.3.232-sources.jar"
+FLAGS = ["-XX:+UseG1GC", "-XX:ConcGCThreads=1", "-XX:+ExplicitGCInvokesConcurrent"]
+# Least heap for a live set, times so much: marking shall not meet a heap that is nearly full.
+GRAPHS = ("hashmap", "graph", "list")
+REAL = ("h2", "jgrapht", "javac", "xml")
+
+
+def sources():
+    """Folder with the Java sources that the compiler compiles."""
+    folder = FOLDER / "h2-sources"
+    if not folder.exists():
+        with zipfile.ZipFile(SOURCES) as archive:
+            archive.extractall(folder, [n for n in archive.namelist() if n.startswith("org/") and n.endswith(".java")])
+    return folder
+
+
+def programs(scale, index):
+    """{name: (kind, heap MB, java's arguments)}; `scale` 1 is the size of the project's limits."""
+    apps = ["-cp", f"{BUILD / 'apps/classes'}:{BUILD / 'apps/lib'}/*"]
+    full = {"hashmap": (5_000_000, 1200), "graph": (10_000_000, 900), "list": (10_000_000, 700)}
+    found = {}
+    for name in GRAPHS:
+        size, megabytes = int(full[name][0] * scale), max(128, int(full[name][1] * scale))
+        found[name] = (name, megabytes, [*apps, "merapi.apps.MarkBench", name, "3", str(size)])
+    for name in REAL:
+        source = sources() if name == "javac" else index
+        found[name] = ("real", 1200, [*apps, "merapi.apps.LivePrograms", name, "3", str(source)])
+    return found
+
+
+def capture(name, kind, megabytes, arguments, tag, java, device_program):
+    """Save the window of a program at its second cycle, unless it is there; its description."""
+    image, description = FOLDER / f"{name}-{tag}.window", FOLDER / f"{name}-{tag}.json"
+    if image.exists() and description.exists():
+        return json.loads(description.read_text())
+    say(f"saving the window of {name}")
+    image.unlink(missing_ok=True)
+    with Device(device_program, "model", FOLDER) as device:
+        flags = [f"-XX:MerapiWindow=device:{device.socket}", f"-XX:MerapiSaveImage={image}"]
+        flags += ["-XX:MerapiSaveImageCycle=2", f"-Xms{megabytes}m", f"-Xmx{megabytes}m"]
+        log = FOLDER / f"{name}.log"
+        measured = measured_jvm.run(java, [*FLAGS, *flags, *arguments], log, sample=True)
+    if not image.exists():
+        raise BenchError(f"expected the window of {name} at {image}, found none; see {log}")
+    marking = saved_marking(log)
+    if marking is None:
+        raise BenchError(f"expected the time of marking on the CPU in {log}, found none")
+    # On a busy machine wall time holds more than marking; the thread's own time does not.
+    cpu = measured.marking_cpu_ms.get(marking["gc_id"])
+    g1 = min(marking["ms"], cpu) if cpu else marking["ms"]
+    found = {
+        "name": name,
+        "kind": kind,
+        "image": image.name,
+        "g1_ms": g1,
+        "g1_wall_ms": marking["ms"],
+        "g1_cpu_ms": cpu,
+        "arguments": arguments,
+    }
+    description.write_text(json.dumps(found, indent=1) + "\n")
+    return found
+
+
+def saved_marking(log):
+    """Wall time of the saved cycle's marking on the CPU, from the JVM's log."""
+    for line in Path(log).read_text(errors="replace").splitlines():
+        head, found, rest = line.partition("Marking the saved cycle on the CPU took ")
+        if found:
+            return {"ms": float(rest.split()[0]), "gc_id": int(head.partition("GC(")[2].partition(")")[0] or -1)}
+    return None
+
+
+def aged(window, program):
+    """The same window with half of its addresses shuffled among objects of one size, and the fresh one's G1 time."""
+    image = FOLDER / window["image"]
+    old = image.with_name(f"aged-{image.name}")
+    if not old.exists() or old.stat().st_mtime < image.stat().st_mtime:
+        say(f"ageing the window of {window['name']}")
+        done = subprocess.run([program, image, old, "--percent", "50"], capture_output=True, text=True)
+        if done.returncode:
+            raise BenchError(f"{program} ended with status {done.returncode}\n{done.stdout}{done.stderr}")
+    kind = "aged" if window["kind"] == "real" else f"aged {window['kind']}"
+    return window | {"name": f"{window['name']}, aged", "kind": kind, "image": old.name}

@@ -1,0 +1,133 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The simulated tracer in the device process and in replay: what the model does there, it does."""
+
+import json
+import subprocess
+import time
+
+import pytest
+from device_processes import RTL, binary, finish, simulated_tracer
+from test_replay import replay, save
+
+# What does not depend on the order of tracing. Greys that a full store dropped are read again.
+EQUAL = ["objects_marked", "live_words"]
+# Its small stores drop greys on these heaps when memory is slow, which is what it is for.
+MEMORIES = ["ideal", "ddr4-2400"]
+
+
+@pytest.fixture(autouse=True)
+def built():
+    simulated_tracer()
+
+
+def test_a_host_is_served(start, probes, folder):
+    device = start("--socket", folder / "s", engine=RTL)
+    device.wait_event("ready")
+    code, result = finish(probes(f"device:{folder}/s", "--seed", 3, "--cycles", 2, "--pauses", 2))
+    assert code == 0, result
+    assert any("simulating sim-small with memory ideal" in line for line in device.log.all)
+    assert device.stop() == 0
+
+
+def test_each_window_has_a_simulation(start, probes, folder):
+    device = start("--socket", folder / "s", engine=RTL)
+    device.wait_event("ready")
+    hosts = [probes(f"device:{folder}/s", "--seed", i, "--regions", 6) for i in (1, 2)]
+    for host in hosts:
+        code, result = finish(host)
+        assert code == 0, result
+    assert device.stop() == 0
+
+
+def test_an_idle_simulation_sleeps(start, probes, folder):
+    device = start("--socket", folder / "s", engine=RTL)
+    device.wait_event("ready")
+    host = probes(f"device:{folder}/s", "--seed", 1, "--regions", 4, "--cycles", 2, "--linger-ms", 3000)
+    device.wait_event("began")
+
+    def traced():
+        contexts = device.status()
+        return contexts and contexts[0]["state"] == "idle"
+
+    end = time.monotonic() + 60
+    while not traced():
+        assert time.monotonic() < end, "the first cycle did not end"
+        time.sleep(0.05)
+    before, begin = cpu_seconds(device), time.monotonic()
+    time.sleep(1)
+    share = (cpu_seconds(device) - before) / (time.monotonic() - begin)
+    assert share < 0.2, f"an idle simulation used {share:.0%} of a processor"
+    code, result = finish(host)
+    assert code == 0, result
+
+
+def cpu_seconds(device):
+    with open(f"/proc/{device.process.pid}/schedstat") as own:
+        total = int(own.read().split()[0])
+    tasks = subprocess.run(
+        ["sh", "-c", f"cat /proc/{device.process.pid}/task/*/schedstat"], capture_output=True, text=True
+    )
+    return max(total, sum(int(line.split()[0]) for line in tasks.stdout.splitlines())) / 1e9
+
+
+def test_killed_while_it_traces(start, probes, folder):
+    first = start("--socket", folder / "s", engine=RTL)
+    first.wait_event("ready")
+    host = probes(f"device:{folder}/s", "--seed", 5, "--cycles", 2, "--reattach")
+    first.wait_event("began")
+    time.sleep(0.3)
+    first.kill()
+    second = start("--socket", folder / "s", engine=RTL)
+    second.wait_event("ready")
+    code, result = finish(host)
+    assert code == 0, result
+    assert second.stop() == 0
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_a_saved_window_gives_what_the_model_gives(folder, memory):
+    image, _ = save(folder, 7)
+    run, modelled = replay(image, "--check", "--json")
+    assert run.returncode == 0, run
+    run, simulated = replay(image, *RTL, "--memory", memory, "--check", "--lines", "--json", "--pauses", 2)
+    assert run.returncode == 0, run
+    assert simulated["checked"] and simulated["kind"] == "rtl"
+    assert (simulated["rtl_preset"], simulated["memory"]) == ("sim-small", memory)
+    for name in EQUAL:
+        assert simulated["counters"][name] == modelled["counters"][name], name
+    assert (simulated["deferred"], simulated["shapes_seen"]) == (modelled["deferred"], modelled["shapes_seen"])
+    needed = simulated["lines_needed"]
+    assert simulated["counters"]["bytes_read"] >= 64 * (needed["heap"] + needed["bitmap"])
+    assert simulated["counters"]["cycles"] > needed["heap"]
+
+
+def test_what_is_not_there_is_named(folder):
+    image, _ = save(folder, 8)
+    run, _ = replay(image, "--rtl", "--preset", "abacus")
+    assert run.returncode == 3 and "sim-small" in run.stderr and "make rtl-simulations" in run.stderr
+    run, _ = replay(image, *RTL, "--memory", "drum")
+    assert run.returncode == 3 and "expected a memory of ideal, " in run.stderr and "ddr4-2400" in run.stderr
+    run = subprocess.run(
+        [binary("merapi-device"), "--rtl", "--preset", "abacus", "--socket", folder / "s"],
+        capture_output=True,
+        text=True,
+        timeout=30,
+    )
+    assert run.returncode == 3 and "abacus" in run.stderr
+
+
+def test_an_aged_window_is_the_same_graph(folder):
+    image, _ = save(folder, 9)
+    aged = folder / "aged"
+    done = subprocess.run([binary("merapi-age"), image, aged], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done
+    result = json.loads(done.stdout)
+    assert result["live"] // 4 < result["moved"] <= result["live"] // 2
+    run, fresh = replay(image, "--check", "--json")
+    assert run.returncode == 0, run
+    run, old = replay(aged, "--check", "--json")
+    assert run.returncode == 0, run
+    for name in (*EQUAL, "references", "refs_null"):
+        assert old["counters"][name] == fresh["counters"][name], name
+    assert old["unanswered"] == 0 and old["g1_seconds"] == fresh["g1_seconds"]
+    assert image.read_bytes() != aged.read_bytes()

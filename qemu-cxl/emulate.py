@@ -33,7 +33,8 @@ from topology import MIB, TOPOLOGIES  # noqa: E402
 from window_device import WindowDevice  # noqa: E402
 
 OUT = BUILD / "qemu"
-DEVICE_PROGRAM = BUILD / "native/bin/merapi-device"
+NATIVE = BUILD / "native/bin"
+DEVICE_PROGRAM = NATIVE / "merapi-device"
 EXPANDER_BYTES = 1024 * MIB
 # An emulated processor is some twenty times slower: fewer packages and rounds than `make run`.
 PACKAGES, ROUNDS, LEAST_CYCLES = 8000, 3, 3
@@ -88,7 +89,7 @@ def run_java(machine, command, log, seconds):
 
 def shares(out):
     # The folder around the JDK: a JDK that is built anew meanwhile is another folder of the same name.
-    return {"jdk": BUILD / "jdk", "apps": BUILD / "apps", "out": out}
+    return {"jdk": BUILD / "jdk", "apps": BUILD / "apps", "native": NATIVE, "out": out}
 
 
 def check_inputs(args):

@@ -17,7 +17,7 @@ import packages
 from common import fail, sha256
 
 HERE = Path(__file__).resolve().parent
-SCRIPTS = {"init": "init", "merapi-agent": "usr/bin/merapi-agent", "merapi-provision": "usr/bin/merapi-provision"}
+SCRIPTS = {"init": "init", "merapi-agent": "usr/bin/merapi-agent"}
 LIBMERAPI = HERE.parent / "sw/libmerapi"
 DRIVER = HERE.parent / "sw/driver"
 # Programs of ours, with what else each is compiled from.
@@ -168,7 +168,19 @@ def make(out):
     for folder in ("bin", "sbin", "lib", "lib64"):
         (root / f"usr/{folder}").mkdir(parents=True)
         (root / folder).symlink_to(f"usr/{folder}")
-    for folder in ("proc", "sys", "dev", "run", "tmp", "etc", "root", "merapi/jdk", "merapi/apps", "merapi/out"):
+    for folder in (
+        "proc",
+        "sys",
+        "dev",
+        "run",
+        "tmp",
+        "etc",
+        "root",
+        "merapi/jdk",
+        "merapi/apps",
+        "merapi/native",
+        "merapi/out",
+    ):
         (root / folder).mkdir(parents=True)
     copy_programs(guest, root, settings["programs"], settings["libraries"])
     (root / "usr/lib64/ld-linux-x86-64.so.2").symlink_to("../lib/x86_64-linux-gnu/ld-linux-x86-64.so.2")

@@ -31,6 +31,7 @@ NANOSECONDS_SHIFT = 2
 CLOCKS = ("real", "instructions")
 # A boot takes some four seconds of one processor; on a machine that is busy otherwise it gets a small share of one.
 BOOT_SECONDS = 600
+EXPANDERS_SECONDS = 60
 SEPARATOR = b"\x1e"
 # Memory of an expander is a file in memory: on a disk every change of it would be written back.
 SHARED_MEMORY = Path("/dev/shm")
@@ -60,7 +61,8 @@ def private_folder():
 class Machine:
     """A running guest with its expanders. Use as a context manager: QEMU and its sockets are gone at the end.
 
-    `shares` maps the tags jdk, apps and out to folders. `folder` gets console.log and qemu.log.
+    `shares` maps the tags jdk, apps, native (the merapi command is there) and out to folders. `folder` gets console.log
+    and qemu.log.
     `clock`: what the guest's time follows, of CLOCKS. `tracer`: (program, name[, held]) of the device that traces the
     first expander from behind a PCI function in the same slot; without it the caller starts what traces.
     """
@@ -226,26 +228,36 @@ class Machine:
         self.wait_agent(BOOT_SECONDS)
 
     def provision(self):
-        """Make the expanders devdax devices. Returns a dictionary for each, the first one's first."""
-        output = self.check(f"merapi-provision {self.topology.kind}")
-        found = []
-        for line in output.splitlines():
-            if line.startswith("/dev/dax"):
-                device, size, alignment, resource, memdev, serial = line.split()
-                found.append(
-                    {
-                        "device": device,
-                        "bytes": int(size),
-                        "alignment": int(alignment),
-                        "resource": int(resource, 0),
-                        "memdev": memdev,
-                        # The guest numbers devices as it meets them; the serial number tells which one this is.
-                        "expander": int(serial, 0) - 1,
-                    }
-                )
-        if not found:
-            raise GuestError(f"expected a devdax device in the guest, found none\n{output}")
-        return found
+        """Make ready windows of the expanders by the merapi command. Returns a dictionary for each, in order."""
+        deadline = time.monotonic() + EXPANDERS_SECONDS
+        while len(expanders := self.merapi("list")["expanders"]) < self.topology.expanders:
+            if time.monotonic() > deadline:
+                raise GuestError(f"expected {self.topology.expanders} expanders in the guest, found {expanders}")
+        windows = []
+        # The guest numbers expanders as it meets them; the serial number tells which one this is.
+        for one in sorted(expanders, key=lambda one: int(one["serial"], 0)):
+            ready = self.merapi(f"provision {one['expander']}")
+            windows.append(
+                {
+                    "device": ready["window"].removeprefix("dax:"),
+                    "bytes": ready["bytes"],
+                    "alignment": ready["align"],
+                    "memdev": one["expander"],
+                    "expander": int(one["serial"], 0) - 1,
+                    "changed": ready["changed"],
+                }
+            )
+        return windows
+
+    def merapi(self, arguments):
+        """What the merapi command says in JSON."""
+        # What a remedy says goes to standard error, which the agent mixes in.
+        status, output = self.run(
+            f"merapi {arguments} --json 2>/run/merapi.err || {{ s=$?; cat /run/merapi.err; exit $s; }}"
+        )
+        if status:
+            raise GuestError(f"in the guest 'merapi {arguments}' ended with status {status}\n{output}")
+        return json.loads(output)
 
     def __exit__(self, *_):
         if self.process is not None and self.process.poll() is None:

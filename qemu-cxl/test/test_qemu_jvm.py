@@ -1,86 +1,120 @@
 # SPDX-License-Identifier: Apache-2.0
 """A JVM in the shared guest with its heap on the expander, traced by a process outside."""
 
+import os
 import shlex
+import signal
 import threading
+import time
 
 import emulate
-import pytest
 from emulate import DEVICE_PROGRAM
 from jvm_log import read
 from window_device import WindowDevice
 
 HEAP = ["-Xms192m", "-Xmx192m", "-XX:+ExplicitGCInvokesConcurrent"]
-LONGEST = 600
+LONGEST = 300
 
 
 def program(name, *arguments):
     return [*HEAP, "-cp", "/merapi/apps/classes", f"merapi.apps.{name}", *map(str, arguments)]
 
 
-def java(window, log, arguments, on_line=None):
-    """Run a program with its heap on the expander. Returns (status, output, log)."""
-    command = emulate.java_command(f"dax:{window.device}", f"/merapi/out/{log}", arguments)
-    status, output = window.machine.run(shlex.join(command), LONGEST, on_line)
-    return status, output, read(window.machine.out / log)
+def command_line(name, log, arguments):
+    return shlex.join(emulate.java_command(name, f"/merapi/out/{log}", arguments))
 
 
-@pytest.fixture
-def device(window, tmp_path):
+def java(machine, name, log, arguments):
+    """Run a program with its heap in the window `name`. Returns (status, output, log)."""
+    status, output = machine.run(command_line(name, log, arguments), LONGEST)
+    return status, output, read(machine.out / log)
+
+
+def all_right(log):
+    return all([c.verify[k] for k in ("missed", "incomplete", "live_mismatch")] == [0, 0, 0] for c in log.offloaded())
+
+
+class Background:
+    """A program that runs while the test goes on; `cycles` counts those that the device has marked so far."""
+
+    def __init__(self, machine, name, log, arguments):
+        self.log, self.outcome = machine.out / log, []
+        self.thread = threading.Thread(target=lambda: self.outcome.append(java(machine, name, log, arguments)))
+        self.thread.start()
+
+    def cycles(self):
+        return len(read(self.log).offloaded()) if self.log.exists() else 0
+
+    def wait_for(self, cycles):
+        """Wait for so many marked cycles or the program's end. Returns how many there are."""
+        while self.cycles() < cycles and not self.outcome:
+            self.thread.join(0.2)
+        return self.cycles()
+
+    def end(self):
+        self.thread.join(LONGEST)
+        assert self.outcome, "the program did not end"
+        return self.outcome[0]
+
+
+def test_cycles_are_marked_from_outside_and_verified(window, tmp_path):
     with WindowDevice(DEVICE_PROGRAM, "model", tmp_path, window.file) as device:
-        yield device
-
-
-def test_cycles_are_marked_from_outside_and_verified(window, device):
-    status, output, log = java(window, "marked.log", program("MarkBench", "hashmap", 3, 50000))
+        arguments = program("MarkBench", "hashmap", 3, 50000)
+        status, output, log = java(window.machine, f"dax:{window.device}", "marked.log", arguments)
+        assert device.alive()
     assert status == 0, output
     assert "checksum" in output
     cycles = log.offloaded()
     assert len(cycles) >= 3, output
     assert log.fallbacks == []
-    for cycle in cycles:
-        assert cycle.trace["objects"] > 100_000
-        assert cycle.verify is not None
-        assert [cycle.verify[k] for k in ("missed", "incomplete", "live_mismatch")] == [0, 0, 0]
-    assert device.alive()
+    assert all(cycle.trace["objects"] > 100_000 and cycle.verify for cycle in cycles)
+    assert all_right(log)
 
 
 def test_without_a_device_the_guest_marks_itself(window):
-    status, output, log = java(window, "alone.log", program("MarkBench", "list", 1, 20000))
+    arguments = program("MarkBench", "list", 1, 20000)
+    status, output, log = java(window.machine, f"dax:{window.device}", "alone.log", arguments)
     assert status == 0, output
     assert "checksum" in output
     assert log.offloaded() == []
 
 
-def test_device_killed_and_started_again_under_a_running_jvm(window, tmp_path):
-    """The program goes on without the device, and the next device gets the window by a fresh handshake."""
-    log = window.machine.out / "killed.log"
-    outcome = []
-
-    def marked():
-        return len(read(log).offloaded()) if log.exists() else 0
-
-    def wait_for_cycles(number):
-        # The program runs in the meantime; it ends the wait if it ends first.
-        while marked() < number and not outcome:
-            thread.join(0.5)
-        return marked()
-
-    thread = threading.Thread(
-        target=lambda: outcome.append(java(window, "killed.log", program("MarkBench", "hashmap", 12, 30000)))
-    )
-    with WindowDevice(DEVICE_PROGRAM, "model", tmp_path / "first", window.file) as first:
-        thread.start()
-        assert wait_for_cycles(1) >= 1
-        first.process.kill()
-        first.process.wait()
-    before = marked()
-    with WindowDevice(DEVICE_PROGRAM, "model", tmp_path / "second", window.file):
-        after = wait_for_cycles(before + 1)
-        thread.join(LONGEST)
-    assert outcome, "the program did not end"
-    status, output, read_log = outcome[0]
+def test_engine_killed_under_a_jvm_that_uses_the_function(tracer):
+    """The same code behind the name of the PCI function; its front starts another engine, which gets the window by a
+    fresh handshake, and the program goes on in between."""
+    interrupts = tracer.attribute("interrupts")
+    run = Background(tracer.machine, tracer.name, "pci.log", program("MarkBench", "hashmap", 10, 30000))
+    assert run.wait_for(1) >= 1
+    tracer.front.kill_engine()
+    before = run.cycles()
+    after = run.wait_for(before + 2)
+    status, output, log = run.end()
     assert status == 0, output
     assert after > before, output
-    for cycle in read_log.offloaded():
-        assert [cycle.verify[k] for k in ("missed", "incomplete", "live_mismatch")] == [0, 0, 0]
+    assert all_right(log)
+    # The JVM slept on the function's interrupt.
+    assert tracer.attribute("interrupts") > interrupts
+
+
+def test_guest_reset_during_a_trace(tracer):
+    """The engine is in the middle of a cycle whose host is gone without a word; the next host finds a device."""
+    machine = tracer.machine
+    log = machine.out / "reset.log"
+    line = command_line(tracer.name, "reset.log", program("MarkBench", "hashmap", 1000, 30000))
+    machine.check(f"{line} >/merapi/out/reset.txt 2>&1 &")
+    deadline = time.monotonic() + LONGEST
+    while not (log.exists() and read(log).offloaded()):
+        assert time.monotonic() < deadline, (machine.out / "reset.txt").read_text()
+        time.sleep(0.2)
+    # Stopped, so that the next cycle is still there when the guest goes; a host has two seconds of patience.
+    os.kill(tracer.front.engine(), signal.SIGSTOP)
+    time.sleep(1)
+    machine.reset()
+    assert machine.run("ls /dev/dax0.0")[0] != 0, "a guest that has just booted"
+    assert [w["device"] for w in machine.provision()] == [tracer.memory]
+    machine.check("modprobe merapi_tracer; test -c /dev/merapi0")
+    assert tracer.round_trips(100)["round_trips"] == 100
+    status, output, read_log = java(machine, tracer.name, "after.log", program("MarkBench", "hashmap", 2, 30000))
+    assert status == 0, output
+    assert len(read_log.offloaded()) >= 2, output
+    assert all_right(read_log)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launcher's parts without a guest: topologies, the agent's protocol, the archive, versions."""
 
+import json
 import os
 import re
 import socket
@@ -74,21 +75,20 @@ def test_guest_that_goes_away(guest):
 
 def test_provisioned_devices_are_read(guest):
     made, agent = guest
-    agent.sendall(
-        b"merapi-provision: mem1: made region0\n/dev/dax0.0 268435456 2097152 0x2d0000000 mem1 0x2\n\x1e1 0\n"
-    )
-    assert made.provision() == [
-        {
-            "device": "/dev/dax0.0",
-            "bytes": 256 * MIB,
-            "alignment": 2 * MIB,
-            "resource": 0x2D0000000,
-            "memdev": "mem1",
-            "expander": 1,
-        }
+    # The guest met the second expander first.
+    expanders = [{"expander": "mem0", "serial": "0x2"}, {"expander": "mem1", "serial": "0x1"}]
+    ready = {"window": "dax:/dev/dax1.0", "bytes": 256 * MIB, "align": 2 * MIB, "changed": True}
+    agent.sendall(json.dumps({"expanders": expanders}, indent=1).encode() + b"\n\x1e1 0\n")
+    agent.sendall(json.dumps(ready).encode() + b"\n\x1e2 0\n")
+    agent.sendall(json.dumps({**ready, "window": "dax:/dev/dax0.0"}).encode() + b"\n\x1e3 0\n")
+    found = made.provision()
+    assert [(w["device"], w["memdev"], w["expander"]) for w in found] == [
+        ("/dev/dax1.0", "mem1", 0),
+        ("/dev/dax0.0", "mem0", 1),
     ]
-    agent.sendall(b"\x1e2 0\n")
-    with pytest.raises(GuestError, match="expected a devdax device"):
+    assert found[0]["bytes"] == 256 * MIB and found[0]["alignment"] == 2 * MIB and found[0]["changed"]
+    agent.sendall(b"merapi: expected an expander, found none\n\x1e4 3\n")
+    with pytest.raises(GuestError, match="expected an expander"):
         made.provision()
 
 

@@ -6,6 +6,8 @@ import json
 from topology import MIB
 
 SIZE = 256 * MIB
+# Exit codes of merapi(1).
+FOUND, USAGE, ABSENT = 1, 2, 3
 
 
 def test_two_expanders_have_a_window_each(start, make_window):
@@ -27,9 +29,10 @@ def test_interleaved_pair_is_enumerated_and_refused(start):
         assert [d["ram_size"] for d in devices] == [SIZE, SIZE]
         decoder = json.loads(machine.check("cxl list -D -d root"))[0]
         assert decoder["interleave_ways"] == 2
-        status, output = machine.run("merapi-provision ram")
-        assert status == 1
-        assert "no tracer would see whole objects" in output
+        for expander in ("mem0", "mem1"):
+            status, output = machine.run(f"merapi provision {expander}")
+            assert status == ABSENT
+            assert "no device of it sees whole objects" in output
         assert machine.run("ls /dev/dax*")[0] != 0
         # Raw data: two expanders take turns every 256 bytes.
         create = "cxl create-region -m -t ram -d decoder0.0 -w 2 -g 256"
@@ -37,6 +40,9 @@ def test_interleaved_pair_is_enumerated_and_refused(start):
         machine.check(f"{create} mem0 mem1 || {create} mem1 mem0")
         machine.check("daxctl reconfigure-device -m devdax -f dax0.0; test -e /dev/dax0.0")
         machine.check("merapi-dax poke /dev/dax0.0 0 0xaaaa; merapi-dax poke /dev/dax0.0 256 0xbbbb")
+        status, output = machine.run("merapi provision dax0.0")
+        assert status == ABSENT
+        assert "interleaved over 2" in output
         words = []
         for path in machine.files():
             with open(path, "rb") as file:
@@ -53,19 +59,32 @@ def test_persistent_expander_becomes_devdax(start, make_window):
         assert found > 0 and found % (2 * MIB) == 0
 
 
-def test_online_as_system_memory_is_told(start):
-    """With kmem loaded the kernel takes the expander as ordinary memory; provisioning says so and what to do."""
+def test_taken_as_system_memory_and_taken_back(start, make_window):
+    """The auto-online trap: `doctor` says so and what to do, `provision` does it while nobody lives in that memory."""
     with start("one") as machine:
-        machine.check("modprobe kmem")
-        status, output = machine.run("merapi-provision ram")
-        assert status == 1
-        assert "online as system memory" in output
-        assert "memhp_default_state=offline" in output
+        machine.provision()
+        machine.check("echo online >/sys/devices/system/memory/auto_online_blocks; modprobe kmem")
+        machine.check("daxctl reconfigure-device -m system-ram -f dax0.0")
+        status, output = machine.run("merapi doctor --json")
+        assert status == FOUND
+        problems = {c["check"]: c for c in json.loads(output) if c["verdict"] == "problem"}
+        assert problems["dax dax0.0"]["found"] == "is system memory"
+        assert "memhp_default_state=offline" in problems["auto-online"]["remedy"]
+        window = make_window(machine, machine.provision()[0], 0)
+        assert window.found["changed"]
+        window.poke(64, 0x1234)
+        assert window.host_peek(64) == 0x1234
 
 
-def test_without_modules_the_missing_one_is_named(start):
+def test_missing_module_is_loaded(start):
     with start("one") as machine:
         machine.check("rmmod dax_cxl")
-        status, output = machine.run("merapi-provision ram")
-        assert status == 1
-        assert "is dax_cxl loaded" in output
+        assert machine.provision()[0]["device"] == "/dev/dax0.0"
+
+
+def test_absent_module_is_named(start):
+    with start("one") as machine:
+        machine.check("rmmod dax_cxl && rm /usr/lib/modules/*/kernel/drivers/dax/dax_cxl.ko")
+        status, output = machine.run("merapi provision --patience 1")
+        assert status not in (0, USAGE)
+        assert "dax_cxl" in output

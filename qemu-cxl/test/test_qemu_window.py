@@ -6,6 +6,8 @@ import json
 from topology import MIB
 
 SIZE = 1024 * MIB
+# Exit code of merapi(1).
+BUSY = 4
 
 
 def test_bare_expander_is_listed(bare):
@@ -24,9 +26,8 @@ def test_provision_makes_devdax(window):
 
 def test_provision_again_changes_nothing(window):
     before = window.machine.check("cat /proc/iomem")
-    text = window.machine.check("merapi-provision ram")
-    assert "is there already" in text
-    assert window.machine.provision() == [window.found]
+    assert window.found["changed"]
+    assert window.machine.provision() == [{**window.found, "changed": False}]
     assert window.machine.check("cat /proc/iomem") == before
 
 
@@ -55,10 +56,26 @@ def test_expander_is_mapped_directly(window):
 def test_released_and_provisioned_again_no_stale_mapping(window):
     machine = window.machine
     window.poke(8, 0x1234)
-    machine.check("daxctl disable-device dax0.0; cxl disable-region region0 && cxl destroy-region region0")
+    released = machine.merapi(f"release {window.found['memdev']}")
+    assert released["changed"]
     assert machine.run("ls /dev/dax0.0")[0] != 0
+    assert not machine.merapi(f"release {window.found['memdev']}")["changed"]
     window.host_poke(8, 0x5678)
     assert machine.provision() == [window.found]
     assert window.peek(8) == 0x5678
     window.poke(16, 0x9ABC)
     assert window.host_peek(16) == 0x9ABC
+
+
+def test_release_is_refused_while_a_process_has_the_window(window):
+    machine = window.machine
+    # The shell has it; without a command after it the shell would become the merapi command.
+    line = f"exec 5<>{window.device}; merapi release {window.found['memdev']}; echo status $?"
+    assert f"status {BUSY}" in machine.check(line)
+    assert machine.provision() == [{**window.found, "changed": False}]
+
+
+def test_doctor_finds_nothing_amiss(window):
+    checks = window.machine.merapi("doctor")
+    assert {"modules", "auto-online", "expander mem0", "dax dax0.0"} <= {c["check"] for c in checks}
+    assert [c for c in checks if c["verdict"] == "problem"] == []

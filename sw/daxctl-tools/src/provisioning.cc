@@ -119,20 +119,42 @@ std::string Provisioning::only_target() {
                             : "expected one expander to choose, found " + names + "; name one");
 }
 
+// The kernel takes a moment for each expander; until its driver has it, nothing can be made of it.
+void Provisioning::require_driver(const Expander& expander) {
+  const bool there = wait_for([&] {
+    for (const Expander& e : expanders())
+      if (e.name == expander.name && !e.driver.empty()) return true;
+    return false;
+  });
+  if (!there)
+    throw Failure(kAbsent, "expected the driver cxl_mem to have " + expander.name +
+                               ", found none; is the module loaded? see dmesg");
+}
+
 Region Provisioning::create_region(const Expander& expander, const std::string& type) {
   std::vector<std::string> command = {"cxl", "create-region", "-m", "-t", type, "-w", "1"};
-  // A root decoder that leads to this expander alone; where the list does not tell, cxl chooses.
+  // A root decoder (fixed memory window) that leads to this expander alone and has room; where the list does not tell,
+  // cxl chooses.
   const CommandResult listed = run_command({"cxl", "list", "-D", "-d", "root", "-m", expander.name});
   const json decoders = listed.ok() ? json::parse(listed.out, nullptr, false) : json();
+  std::string chosen, interleaved;
   if (decoders.is_array()) {
     const char* capable = type == "pmem" ? "pmem_capable" : "volatile_capable";
     for (const json& d : decoders) {
-      if (!d.is_object() || !d.value(capable, false) || d.value("nr_targets", 1) != 1 || !d.contains("decoder"))
-        continue;
-      command.insert(command.end(), {"-d", d["decoder"].get<std::string>()});
-      break;
+      if (!d.is_object() || !d.value(capable, false) || !d.contains("decoder")) continue;
+      const std::string name = d["decoder"].get<std::string>();
+      if (std::max(d.value("interleave_ways", 1), d.value("nr_targets", 1)) > 1) {
+        interleaved = name;
+      } else if (chosen.empty() && d.value("max_available_extent", UINT64_MAX) != 0) {
+        chosen = name;
+      }
     }
   }
+  if (chosen.empty() && !interleaved.empty())
+    throw Failure(kAbsent, "expected a memory window that leads to " + expander.name + " alone, found " + interleaved +
+                               ", which spreads addresses over several host bridges: no device of it sees whole "
+                               "objects, so none can trace; configure a window without interleave in the firmware");
+  if (!chosen.empty()) command.insert(command.end(), {"-d", chosen});
   command.push_back(expander.name);
   change(command, "the kernel refused the region: see dmesg, and 'merapi doctor' for what is missing");
   std::optional<Region> made;
@@ -161,6 +183,7 @@ DaxDevice Provisioning::from_expander(const Expander& expander, const std::strin
                                ", found none; use --type " + (wanted == "ram" ? "pmem" : "ram"));
   load_modules(wanted == "ram" ? std::vector<std::string>{"cxl_acpi", "cxl_pci", "cxl_mem", "dax_cxl", "device_dax"}
                                : std::vector<std::string>{"cxl_acpi", "cxl_pci", "cxl_mem", "cxl_pmem", "device_dax"});
+  require_driver(expander);
   return from_region(create_region(expander, wanted));
 }
 

@@ -42,6 +42,7 @@ class Provisioning {
   DaxDevice ready(DaxDevice device);
   Region create_region(const Expander& expander, const std::string& type);
   void require_single(const Region& region);
+  void require_driver(const Expander& expander);
   void load_modules(const std::vector<std::string>& names);
   bool wait_for(const std::function<bool()>& there);
 

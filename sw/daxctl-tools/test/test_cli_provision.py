@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """merapi provision, release, create-window and destroy-window against a mock sysfs tree; window files for real."""
 
+import json
 import os
 
 import pytest
@@ -61,6 +62,46 @@ def test_from_bare_then_nothing_then_back(bare):
     done = bare.run("release", "mem0", "--json")
     assert done.status == OK and not done.json()["changed"]
     assert bare.run("provision", "mem0").status == OK
+
+
+WINDOWS = (
+    ("decoder0.0", 1, 0),  # full
+    ("decoder0.1", 2, 1 << 30),  # two host bridges take turns
+    ("decoder0.2", 1, 1 << 30),
+)
+
+
+def decoders(windows):
+    return json.dumps(
+        [
+            {"decoder": name, "volatile_capable": True, "interleave_ways": ways, "max_available_extent": room}
+            for name, ways, room in windows
+        ]
+    )
+
+
+def test_a_window_with_room_that_leads_to_the_expander_alone(bare):
+    bare.program(
+        "cxl", CREATE_REGION.replace("  list) echo", f"  list) echo '{decoders(WINDOWS)}'; exit;;\n  other) echo")
+    )
+    assert bare.run("provision", "mem0").status == OK
+    assert changes(bare) == ["cxl create-region -m -t ram -w 1 -d decoder0.2 mem0"]
+
+
+def test_windows_that_interleave_host_bridges_are_refused(bare):
+    bare.program("cxl", f"echo '{decoders(WINDOWS[:2])}'")
+    done = bare.run("provision", "mem0")
+    assert done.status == ABSENT
+    assert "decoder0.1" in done.err and "whole objects" in done.err
+    assert changes(bare) == []
+
+
+def test_expander_without_a_driver(system):
+    system.expander("mem0", driver=None)
+    done = system.run("provision", "mem0", "--patience", "0.2")
+    assert done.status == ABSENT
+    assert "cxl_mem" in done.err
+    assert changes(system) == []
 
 
 def test_region_refused_by_the_kernel(bare):

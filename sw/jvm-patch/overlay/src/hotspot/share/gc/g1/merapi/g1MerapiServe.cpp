@@ -36,8 +36,10 @@
 // SATB buffers give no notice, so the serving worker looks for them this often.
 static const uint64_t WaitMicros = 2000;
 // Without news for this long the device must show that it lives, by
-// acknowledging a pause.
+// acknowledging a pause. A pause empties its caches: a device that says it is
+// slow (a simulation) is asked that much less often.
 static const jlong SilenceNanos = 50 * NANOSECS_PER_MILLISEC;
+static const jlong SilencePerPatience = 10;
 // A device that acknowledges so many pauses in a row and does nothing between
 // them is stuck: some two seconds. Counted in checks, not in time, so that a
 // process that was stopped itself does not blame the device.
@@ -265,6 +267,9 @@ bool G1MerapiMark::check_progress() {
 
 void G1MerapiMark::serve() {
   jlong last_news = os::javaTimeNanos();
+  merapi_device_identity identity;
+  G1MerapiLibrary::device_info(_handle, &identity);
+  const jlong silence = MAX2(SilenceNanos, (jlong)identity.patience_us * 1000 / SilencePerPatience);
   _progress = 0;
   _stale_checks = 0;
   while (true) {
@@ -297,7 +302,7 @@ void G1MerapiMark::serve() {
     jlong now = os::javaTimeNanos();
     if (completions != 0) {
       last_news = now;
-    } else if (now - last_news > SilenceNanos) {
+    } else if (now - last_news > silence) {
       if (!check_alive()) {
         return;
       }

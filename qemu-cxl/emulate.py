@@ -4,7 +4,7 @@
 
 QEMU boots a stock kernel with a CXL expander, the guest makes it /dev/dax0.0, the
 patched JDK puts its heap there, and merapi-device, a process on this machine that
-maps the same memory, marks it. With --shell: a shell in such a guest instead.
+maps the same memory, marks it; the guest sees it as a PCI function. With --shell: a shell in such a guest instead.
 
 The report is build/qemu/report.json; console.log, qemu.log, device.log and
 out/jvm.log lie beside it. Status: 0 success, 1 a check failed, 2 wrong use.
@@ -22,6 +22,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "tools"), str(ROOT / "sim/run")]
 
+import accelerator as accelerators  # noqa: E402
 import jvm_log  # noqa: E402
 import prepare  # noqa: E402
 import report  # noqa: E402
@@ -30,12 +31,15 @@ from common import BUILD, exclusive  # noqa: E402
 from device import DEVICES, DeviceError  # noqa: E402
 from machine import CLOCKS, GuestError, Machine  # noqa: E402
 from topology import MIB, TOPOLOGIES  # noqa: E402
-from window_device import WindowDevice  # noqa: E402
 
 OUT = BUILD / "qemu"
 NATIVE = BUILD / "native/bin"
 DEVICE_PROGRAM = NATIVE / "merapi-device"
 EXPANDER_BYTES = 1024 * MIB
+# Character device of the tracer's driver in the guest, and its PCI function there.
+TRACER, TRACER_FOLDER = "/dev/merapi0", "/sys/class/misc/merapi0/device"
+# Elsewhere the bytes of the dax device are not those of one expander's file, so nothing outside could trace them.
+TRACED = ("one", "two")
 # An emulated processor is some twenty times slower: fewer packages and rounds than `make run`.
 PACKAGES, ROUNDS, LEAST_CYCLES = 8000, 3, 3
 HEAP = ["-Xms448m", "-Xmx448m", "-XX:InitiatingHeapOccupancyPercent=25", "-XX:+ExplicitGCInvokesConcurrent"]
@@ -100,39 +104,60 @@ def check_inputs(args):
         fail(f"expected the device process at {args.device_program}, found nothing; run 'make native'")
 
 
+def accelerator_of(args):
+    # Only TCG counts instructions.
+    only = "tcg" if args.clock == "instructions" and args.accelerator == "auto" else args.accelerator
+    return accelerators.choose(only, NATIVE)
+
+
+def machine_of(args, out, accelerator, **more):
+    """The guest, with the tracer as a PCI function beside the first expander."""
+    tracer = (args.device_program, args.device)
+    how = {"clock": args.clock, "accelerator": accelerator, "tracer": tracer}
+    return Machine(args.topology, OUT, shares(out), EXPANDER_BYTES, **how, **more)
+
+
+def tracer_window(machine, found):
+    """Name of the window behind the tracer's driver."""
+    machine.check(f"modprobe merapi_tracer; test -c {TRACER}")
+    return f"pci:{TRACER},{found['device']}"
+
+
 def run(args, out):
     begin = time.monotonic()
     (OUT / "report.json").unlink(missing_ok=True)
     (out / "jvm.log").unlink(missing_ok=True)
     taken = prepare.ready()
     some_packages(out, args.packages)
-    print(f"starting a guest with the topology '{args.topology}' under TCG", flush=True)
-    with Machine(args.topology, OUT, shares(out), EXPANDER_BYTES, clock=args.clock) as machine:
-        windows = machine.provision()
+    accelerator = accelerator_of(args)
+    print(f"starting a guest with the topology '{args.topology}' under {accelerator.upper()}", flush=True)
+    with machine_of(args, out, accelerator) as machine:
+        first = machine.provision()[0]
         ready_s = machine.seconds()
-        first = windows[0]
         print(f"{first['device']} of {first['bytes'] >> 20} MiB is ready {ready_s:.1f} s after launch", flush=True)
-        with WindowDevice(args.device_program, args.device, OUT, machine.files()[first["expander"]]) as device:
-            command = java_command(f"dax:{first['device']}", "/merapi/out/jvm.log", default_program(args.rounds))
-            print(f"device: {args.device} on {device.window}\nprogram: {shlex.join(command)}", flush=True)
-            java_begin = time.monotonic()
-            status, read = run_java(machine, command, out / "jvm.log", args.seconds)
-            java_s = time.monotonic() - java_begin
-            died = not device.alive()
+        window = tracer_window(machine, first)
+        command = java_command(window, "/merapi/out/jvm.log", default_program(args.rounds))
+        print(f"device: {args.device} behind {window}\nprogram: {shlex.join(command)}", flush=True)
+        java_begin = time.monotonic()
+        status, read = run_java(machine, command, out / "jvm.log", args.seconds)
+        java_s = time.monotonic() - java_begin
+        interrupts = int(machine.check(f"cat {TRACER_FOLDER}/interrupts"))
+        died = not machine.front.alive()
     result = report.build(read, args.device, command, status)
     result["emulation"] = {
         "topology": args.topology,
-        "accelerator": "tcg",
+        "accelerator": accelerator,
         "clock": machine.clock,
         "qemu": taken["host"]["qemu-system-x86"],
         "kernel": next(name for name in taken["kernel"] if name.startswith("linux-image-")),
-        "window": first,
+        "window": {"name": window, **first},
+        "interrupts": interrupts,
         "launch_to_agent_s": round(machine.ready_s, 2),
         "launch_to_dax_s": round(ready_s, 2),
         "java_s": round(java_s, 2),
         "total_s": round(time.monotonic() - begin, 2),
         "packages": args.packages,
-        "says_nothing_about": "speed: processor, expander and link are emulated",
+        "says_nothing_about": "speed of hardware: processor, expander and link are emulated",
     }
     (OUT / "report.json").write_text(json.dumps(result, indent=1) + "\n")
     print()
@@ -141,7 +166,7 @@ def run(args, out):
     print(f"\nreport: {OUT / 'report.json'} (times are those of an emulated processor)")
     found = report.problems(result, LEAST_CYCLES)
     if died:
-        found.append(f"the device process ended during the run; see {OUT / 'device.log'}")
+        found.append(f"the PCI function's process ended during the run; see {OUT / 'device.log'}")
     for problem in found:
         print(f"qemu: {problem}", file=sys.stderr)
     return 1 if found else 0
@@ -150,14 +175,14 @@ def run(args, out):
 def shell(args, out):
     prepare.ready()
     some_packages(out, args.packages)
-    with Machine(args.topology, OUT, shares(out), EXPANDER_BYTES, shell=True, clock=args.clock) as machine:
-        windows = machine.provision()
-        with WindowDevice(args.device_program, args.device, OUT, machine.files()[windows[0]["expander"]]):
-            command = java_command(f"dax:{windows[0]['device']}", "/merapi/out/jvm.log", default_program(args.rounds))
-            print(f"{windows[0]['device']} is ready and traced from outside. Try:\n  {shlex.join(command)}\n")
-            print("'cxl list', 'daxctl list' and 'lspci' show the devices; 'exit' ends the guest.", flush=True)
-            machine.check("touch /run/merapi-shell")
-            machine.process.wait()
+    with machine_of(args, out, accelerator_of(args), shell=True) as machine:
+        first = machine.provision()[0]
+        window = tracer_window(machine, first)
+        command = java_command(window, "/merapi/out/jvm.log", default_program(args.rounds))
+        print(f"{first['device']} is ready and traced from outside. Try:\n  {shlex.join(command)}\n")
+        print("'merapi list', 'cxl list' and 'lspci' show the devices; 'exit' ends the guest.", flush=True)
+        machine.check("touch /run/merapi-shell")
+        machine.process.wait()
     return 0
 
 
@@ -172,6 +197,9 @@ def main():
         default=CLOCKS[0],
         help="what the guest's time follows: the time of day, or its instructions (for very busy machines)",
     )
+    parser.add_argument(
+        "--accelerator", choices=accelerators.CHOICES, default="auto", help="auto: KVM if a guest boots with it, or TCG"
+    )
     parser.add_argument("--packages", type=int, default=PACKAGES, help="entries of the package index to load")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the program")
     parser.add_argument("--seconds", type=int, default=900, help="longest time the program may take")
@@ -181,6 +209,8 @@ def main():
         fail(f"DEVICE: expected one of {', '.join(sorted(DEVICES))}, found '{args.device}'", 2)
     if args.topology not in TOPOLOGIES:
         fail(f"TOPOLOGY: expected one of {', '.join(TOPOLOGIES)}, found '{args.topology}'", 2)
+    if args.topology not in TRACED:
+        fail(f"TOPOLOGY: expected one of {', '.join(TRACED)} to run a program, found '{args.topology}'", 2)
     check_inputs(args)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, host_run.stop_on_signal)

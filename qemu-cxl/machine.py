@@ -29,6 +29,11 @@ KERNEL_WORDS = (
 # for a machine so busy that a guest would spend the little it gets on timers that have run ahead; it boots slowly.
 NANOSECONDS_SHIFT = 2
 CLOCKS = ("real", "instructions")
+# Without "-hypervisor" the kernel refuses regions: it cannot write caches back in a virtual machine.
+ACCELERATORS = {
+    "tcg": ["-accel", "tcg,thread=single", "-cpu", "max,-hypervisor"],
+    "kvm": ["-accel", "kvm", "-cpu", "host,-hypervisor"],
+}
 # A boot takes some four seconds of one processor; on a machine that is busy otherwise it gets a small share of one.
 BOOT_SECONDS = 600
 EXPANDERS_SECONDS = 60
@@ -67,13 +72,24 @@ class Machine:
     first expander from behind a PCI function in the same slot; without it the caller starts what traces.
     """
 
-    def __init__(self, name, folder, shares, expander_bytes, shell=False, clock="real", tracer=None):
+    def __init__(
+        self,
+        name,
+        folder,
+        shares,
+        expander_bytes,
+        shell=False,
+        clock="real",
+        tracer=None,
+        accelerator="tcg",
+        boot_seconds=BOOT_SECONDS,
+    ):
         if name not in topologies.TOPOLOGIES:
             known = ", ".join(topologies.TOPOLOGIES)
             raise GuestError(f"expected a topology of {known}, found '{name}'")
         self.topology, self.folder, self.shares = topologies.TOPOLOGIES[name], Path(folder), shares
         self.expander_bytes, self.shell, self.tracer, self.front = expander_bytes, shell, tracer, None
-        self.clock = clock
+        self.clock, self.accelerator, self.boot_seconds = clock, accelerator, boot_seconds
         self.process, self.channel, self.rest, self.number = None, None, b"", 0
         self.ready_s, self.guest_ready_s = None, None
 
@@ -82,8 +98,7 @@ class Machine:
         return topologies.backing_files(self.topology, self.private)
 
     def command(self):
-        cpu = ["-machine", "q35,cxl=on", "-accel", "tcg,thread=single", "-cpu", "max,-hypervisor", "-smp", "1"]
-        # Without "-hypervisor" the kernel refuses regions: it cannot write caches back in a virtual machine.
+        cpu = ["-machine", "q35,cxl=on", *ACCELERATORS[self.accelerator], "-smp", "1"]
         slots = (self.topology.expanders + 1) * self.expander_bytes >> 20
         words = KERNEL_WORDS + (" merapi.shell" if self.shell else "")
         if self.clock == "instructions":
@@ -128,7 +143,7 @@ class Machine:
                 preexec_fn=die_with_parent,
             )
             self.connect(10)
-            self.wait_agent(BOOT_SECONDS)
+            self.wait_agent(self.boot_seconds)
         except BaseException:
             self.__exit__()
             raise
@@ -225,7 +240,7 @@ class Machine:
                     if "error" in answer:
                         raise GuestError(f"QEMU refused {command['execute']}: {answer['error']['desc']}")
         self.rest = b""
-        self.wait_agent(BOOT_SECONDS)
+        self.wait_agent(self.boot_seconds)
 
     def provision(self):
         """Make ready windows of the expanders by the merapi command. Returns a dictionary for each, in order."""

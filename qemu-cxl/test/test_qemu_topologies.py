@@ -43,6 +43,8 @@ def test_interleaved_pair_is_enumerated_and_refused(start):
         status, output = machine.run("merapi provision dax0.0")
         assert status == ABSENT
         assert "interleaved over 2" in output
+        slow = [c for c in json.loads(machine.run("merapi doctor --json")[1]) if c["check"] == "dax dax0.0"]
+        assert slow[0]["verdict"] == "problem" and "does not map it directly" in slow[0]["remedy"]
         words = []
         for path in machine.files():
             with open(path, "rb") as file:

@@ -40,6 +40,8 @@ def test_function_beside_the_expander(window):
 
 def test_driver_tells_the_bounds(tracer, window):
     assert tracer.attribute("window_bytes") == window.found["bytes"]
+    listed = window.machine.merapi("list")["functions"]
+    assert [(t["path"], t["window_bytes"], t["users"]) for t in listed] == [(tracer.device, window.found["bytes"], [])]
 
 
 def test_interrupts_are_neither_lost_nor_without_cause(tracer):

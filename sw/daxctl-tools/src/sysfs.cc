@@ -199,6 +199,21 @@ std::vector<PmemRegion> pmem_regions() {
   return found;
 }
 
+std::vector<TracerFunction> tracer_functions() {
+  std::vector<TracerFunction> found;
+  const std::string folder = sysfs_root() + "/class/misc";
+  for (const std::string& name : entries(folder)) {
+    const std::string device = folder + "/" + name + "/device";
+    const auto bytes = number(device + "/window_bytes");
+    if (name.rfind("merapi", 0) != 0 || !bytes) continue;
+    std::error_code error;
+    const std::string pci = fs::canonical(device, error).filename().string();
+    found.push_back({name, dev_root() + "/" + name, pci, *bytes, number_or(device + "/interrupts", 0),
+                     number_or(device + "/engines", 0)});
+  }
+  return found;
+}
+
 bool module_present(const std::string& name) {
   std::error_code error;
   if (fs::exists(sysfs_root() + "/module/" + name, error)) return true;

@@ -75,6 +75,17 @@ struct PmemRegion {
 };
 std::vector<PmemRegion> pmem_regions();
 
+// A tracer's PCI function (/sys/class/misc/merapiN, of the driver merapi_tracer).
+struct TracerFunction {
+  std::string name;
+  std::string path;  // /dev/merapiN
+  std::string pci;
+  uint64_t window_bytes = 0;
+  uint64_t interrupts = 0;
+  uint64_t engines = 0;  // started so far
+};
+std::vector<TracerFunction> tracer_functions();
+
 // Is the module there: loaded, or built in (it has a folder in /sys/module or is in modules.builtin)?
 bool module_present(const std::string& name);
 

@@ -11,6 +11,7 @@
 
 #include "cli.h"
 #include "device_process.h"
+#include "memory_speed.h"
 #include "merapi/contract.h"
 #include "names.h"
 #include "options.h"
@@ -24,6 +25,10 @@ namespace {
 struct Options {
   bool as_json = false;
 };
+
+// An expander's latency is a few times that of memory; an emulator's function for each load takes hundreds of times as
+// long.
+constexpr double kSlow = 30;
 
 enum class Verdict { kGood, kNote, kBad };
 
@@ -141,6 +146,9 @@ void check_dax(Findings* f) {
       f->add(check, Verdict::kNote,
              "in use by " + users.front().command + "(" + std::to_string(users.front().pid) + ")",
              "one window has one host and one device");
+    } else if (const double slower = slower_than_memory(d.path).value_or(1); slower > kSlow) {
+      f->add(check, Verdict::kBad, "reads take " + human_count(slower) + " times as long as those of ordinary memory",
+             "an emulator that does not map it directly: use QEMU 11.1 or later, and no interleave");
     } else {
       f->add(check, Verdict::kGood, human_bytes(d.bytes) + ", alignment " + human_bytes(d.align));
     }

@@ -98,6 +98,19 @@ json list_tracers(const std::vector<UsedWindow>& windows) {
   return all;
 }
 
+json list_functions() {
+  json all = json::array();
+  for (const TracerFunction& t : tracer_functions())
+    all.push_back({{"function", t.name},
+                   {"path", t.path},
+                   {"pci", t.pci},
+                   {"window_bytes", t.window_bytes},
+                   {"interrupts", t.interrupts},
+                   {"engines", t.engines},
+                   {"users", list_users(users_of(t.path))}});
+  return all;
+}
+
 std::string users_text(const json& users) {
   std::string text;
   for (const json& u : users)
@@ -138,15 +151,16 @@ void show(const json& all) {
     printf("tracer    %s(%d) serves %zu window(s)%s%s\n", t["command"].get<std::string>().c_str(), t["pid"].get<int>(),
            t["windows"].get<size_t>(), sockets.empty() ? "" : " at", sockets.c_str());
   }
+  for (const json& t : all["functions"])
+    printf("function  %-8s traces %s at PCI %s; used by %s\n", t["function"].get<std::string>().c_str(),
+           human_bytes(t["window_bytes"]).c_str(), t["pci"].get<std::string>().c_str(), users_text(t["users"]).c_str());
 }
 
 int list(const Options& o) {
   const std::vector<UsedWindow> windows = used_windows();
-  const json all = {{"expanders", list_expanders()},
-                    {"regions", list_regions()},
-                    {"dax", list_dax()},
-                    {"windows", list_windows(windows)},
-                    {"tracers", list_tracers(windows)}};
+  const json all = {
+      {"expanders", list_expanders()},    {"regions", list_regions()},        {"dax", list_dax()},
+      {"windows", list_windows(windows)}, {"tracers", list_tracers(windows)}, {"functions", list_functions()}};
   if (o.as_json) {
     print(all);
     return kOk;

@@ -146,3 +146,26 @@ def test_json_is_parsable_and_alone_on_stdout(window_file):
     done = merapi("info", window_file, "--json")
     json.loads(done.out)
     assert done.err == ""
+
+
+def test_list_shows_functions_of_tracers(system):
+    pci = system.sys / "devices/pci0000:0c/0000:0d:00.1"
+    for name, value in (("window_bytes", 512 << 20), ("interrupts", 7), ("engines", 2)):
+        system.write(f"devices/pci0000:0c/0000:0d:00.1/{name}", value)
+    (system.sys / "class/misc/merapi0").mkdir(parents=True)
+    (system.sys / "class/misc/merapi0/device").symlink_to(pci)
+    (system.sys / "class/misc/loop-control").mkdir()
+    (system.dev / "merapi0").write_bytes(b"")
+    found = system.run("list", "--json").json()["functions"]
+    assert found == [
+        {
+            "function": "merapi0",
+            "path": str(system.dev / "merapi0"),
+            "pci": "0000:0d:00.1",
+            "window_bytes": 512 << 20,
+            "interrupts": 7,
+            "engines": 2,
+            "users": [],
+        }
+    ]
+    assert "merapi0  traces 512 MiB at PCI 0000:0d:00.1; used by nobody" in system.run("list").out

@@ -154,12 +154,8 @@ class BitmapSweep(p: TracerParameters) extends Module {
 /** Writes zeros over a range of lines; the first and the last may be half lines. */
 class Clearer(p: TracerParameters) extends Module {
   private val inFlight = 8
-  class Range extends Bundle {
-    val first = UInt((p.lineAddress + 1).W) // in half lines
-    val count = UInt((p.lineAddress + 1).W)
-  }
   val io = IO(new Bundle {
-    val range = Flipped(Decoupled(new Range))
+    val range = Flipped(Decoupled(new ClearRange(p)))
     val hold  = Input(Bool())
     val busy  = Output(Bool())
     val quiet = Output(Bool())

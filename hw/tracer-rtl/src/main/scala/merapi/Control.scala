@@ -4,35 +4,10 @@ package merapi
 import chisel3._
 import chisel3.util._
 
-/** What the control unit sees of the tracing core. All of it is a fact of the present cycle. */
-class CoreStatus(p: TracerParameters) extends Bundle {
-  val quiet        = Bool() // held: nothing moves
-  val moving       = UInt(9.W) // what does: lanes, filters, host's filter, banks, walker, live, stores, sweep, clearer
-  val empty        = Bool() // no grey, no object, no reference, no sweep
-  val cleaned      = Bool() // no dirty bitmap line
-  val liveFlushed  = Bool()
-  val sweeping     = Bool() // on-chip memories are being cleared
-  val sweepBusy    = Bool()
-  val clearBusy    = Bool()
-  val flagged      = Valid(UInt(p.flagLog2.W)) // a chunk to be swept again
-}
-
-/** What it orders. Levels, except those called pulses. */
-class CoreOrders(p: TracerParameters) extends Bundle {
-  val hold       = Bool() // start nothing new
-  val suppress   = Bool() // no effect on memory any more
-  val block      = Bool() // no request to memory any more
-  val clear      = Bool() // pulse: back to the state after reset; with block, memory quiet
-  val flush      = Bool() // write back what is dirty (with hold, quiet)
-  val invalidate = Bool() // pulse: drop clean copies
-  val dropShapes = Bool() // pulse
-  val unflag     = Valid(UInt(p.flagLog2.W)) // pulse
-}
-
 /** Commands, handshake, pause, abort, faults, idle: the one place where things are decided, one at a time.
   *
-  * It looks at the host's two lines again and again and decides what comes first (see `Decide`): faults, generation,
-  * abort, pause, then commands, then what an idle tracer owes. Long commands (a sweep, clearing) run beside it, so that
+  * It looks at the host's two lines again and again (HostLook) and decides what comes first (see `Decide`): faults,
+  * generation, abort, pause, then commands (CommandCheck), then what an idle tracer owes. Long commands (a sweep, clearing) run beside it, so that
   * requests are seen within a poll. Whatever it waits for in a state of its own ends by itself: memory answers, or the
   * draining of a held core, which needs memory alone. DONE entries that find the completion ring full wait in
   * `done` while polling goes on.
@@ -48,14 +23,11 @@ class Control(p: TracerParameters) extends Module {
     val memoryQuiet = Input(Bool())
     val fault       = Flipped(Valid(new FaultReport)) // from anywhere
     val config      = Output(new TraceConfig(p))
-    val grants      = Output(Vec(6, new WriteGrant(p)))
+    val grants      = Output(Vec(WriteGrants.count, new WriteGrant(p)))
     val slice       = Decoupled(new Slice(p))
-    val clearFirst  = Output(UInt((p.lineAddress + 1).W))
-    val clearCount  = Output(UInt((p.lineAddress + 1).W))
-    val clearValid  = Output(Bool())
+    val clear       = Valid(new ClearRange(p))
     val grey        = Decoupled(new RawReference(p))
-    val greyEnded   = Input(Bool())
-    val greyAnswer  = Flipped(Valid(Bool()))
+    val greyEnds    = Input(new GreyEnds(p))
     // Reporter
     val cycle       = Output(UInt(32.W))
     val consumed    = Output(UInt(64.W))
@@ -78,6 +50,7 @@ class Control(p: TracerParameters) extends Module {
     val pageBusy    = Input(Bool())
     val latchRead   = new ReadPort(p)
     val read        = new ReadPort(p)
+    val fetchRead   = new ReadPort(p)
     val tracing     = Output(Bool())
     val rounds      = Output(Bool())
     val greys       = Output(UInt(3.W))
@@ -89,23 +62,23 @@ class Control(p: TracerParameters) extends Module {
   import Contract._
 
   object State extends ChiselEnum {
-    val PollIndex, PollIndexWait, PollRequest, PollRequestWait, Decide, Pace = Value
+    val Look, Looking, Decide, Pace                                          = Value
     val Kill, KillDone, Drain, Flush, WritePage, WriteWait, Swept            = Value
-    val Identify, IdentifyWait, RingLatch, Answer, Answered                  = Value
-    val Fetch, FetchWait, Check, Latch, Begin                                = Value
-    val GreySend, GreyWait, Rescan, Idle, IdleDone, Fenced, PauseDone, Aborted, AbortIndex, AbortIndexWait = Value
+    val Identify, Identifying, Answer, Answered                              = Value
+    val Fetch, Check, Latch, Begin                                           = Value
+    val GreySend, Rescan, Idle, IdleDone, Fenced, PauseDone, AbortLook, AbortLooking, Aborted = Value
     val FaultWrite, FaultEntry = Value
   }
-  val state = RegInit(State.PollIndex)
-  val after = RegInit(State.PollIndex) // where Kill, Drain, WritePage and Swept lead
+  val state = RegInit(State.Look)
+  val after = RegInit(State.Look) // where Kill, Drain, WritePage and Swept lead
 
   // ---- what the host said last
-  val hostGeneration = RegInit(0.U(64.W))
-  val submitted      = RegInit(0.U(64.W))
-  val taken          = RegInit(0.U(64.W)) // completions read by the host
-  val pauseAsked     = RegInit(0.U(32.W))
-  val resumeAsked    = RegInit(0.U(32.W))
-  val abortAsked     = RegInit(0.U(32.W))
+  val look = Module(new HostLook(p))
+  val hostGeneration = look.io.hostGeneration
+  val submitted      = look.io.submitted
+  val pauseAsked     = look.io.pause
+  val resumeAsked    = look.io.resume
+  val abortAsked     = look.io.abort
   // ---- what was answered
   val page     = RegInit(0.U.asTypeOf(new PageState))
   val attached = RegInit(false.B)
@@ -130,19 +103,14 @@ class Control(p: TracerParameters) extends Module {
   }
 
   // ---- the command in hand
-  val entry     = Reg(UInt(p.lineBits.W))
-  val index     = Reg(UInt(64.W))
-  private def field(at: Int, bytes: Int): UInt = entry(8 * (at + bytes) - 1, 8 * at)
-  val opcode    = field(SubmissionLayout.Opcode, 1)
-  val argument  = field(SubmissionLayout.Arg, 4)
-  val count     = field(SubmissionLayout.Count, 2)
-  val payload   = VecInit((0 until 6).map(i => field(SubmissionLayout.Payload + 8 * i, 8)))
-  val sequence  = field(SubmissionLayout.Sequence, 4)
-  val cycleOf   = field(SubmissionLayout.Cycle, 4)
+  val entry   = Reg(UInt(p.lineBits.W))
+  val index   = Reg(UInt(64.W))
+  val command = Command.of(p, entry)
+  val opcode   = command.opcode
+  val argument = command.argument
+  val payload  = command.payload
   val running   = RegInit(false.B) // a sweep or a clearing of the command in hand
   val greyLeft  = RegInit(false.B) // a GREY entry is to be offered (again)
-  val greyAt    = Reg(UInt(3.W))
-  val refused   = Reg(Bool())
   val done      = RegInit(0.U.asTypeOf(Valid(new Completion)))
   io.entry.valid := done.valid
   io.entry.bits  := done.bits
@@ -196,63 +164,74 @@ class Control(p: TracerParameters) extends Module {
   val subEntries = lines(submission.size)
   io.ring     := lines(completion.offset)
   io.ringLog2 := Log2(lines(completion.size))
-  private def grant(i: Int, valid: Bool, first: UInt, count: UInt): Unit = {
-    io.grants(i).valid := valid
-    io.grants(i).first := first
-    io.grants(i).count := count
-  }
-  private def area(i: Int) = latch.io.areas(i)
-  val clearing = running && opcode === Op.ClearBitmap.U
-  val beginning = running && opcode === Op.BeginCycle.U
-  val target   = Mux(argument(0), area(Contract.Area.Bitmap1), area(Contract.Area.Bitmap0))
-  val pageFirst = DeviceIdentityLayout.At / 64
-  grant(0, true.B, pageFirst.U, ((CountersLayout.At + CountersLayout.Bytes) / 64 - pageFirst).U)
-  grant(1, ringsGood, lines(completion.offset), lines(completion.size))
-  grant(2, inCycle, io.config.live, lines(area(Contract.Area.Live).size))
-  grant(3, inCycle, io.config.spill, lines(area(Contract.Area.Spill).size))
-  grant(4, inCycle, io.config.bitmap, lines(Mux(bitmap(0), area(Contract.Area.Bitmap1).size, area(Contract.Area.Bitmap0).size)))
-  grant(5, clearing, lines(target.offset), lines(target.size))
+  val grants = Module(new WriteGrants(p))
+  grants.io.config    := io.config
+  grants.io.areas     := latch.io.areas
+  grants.io.ring      := completion
+  grants.io.bitmap    := bitmap
+  grants.io.ringsGood := ringsGood
+  grants.io.inCycle   := inCycle
+  grants.io.clearing  := running && opcode === Op.ClearBitmap.U
+  grants.io.command   := command
+  io.grants := grants.io.grants
 
   // ---- long commands
   io.slice.valid := false.B
   io.slice.bits  := 0.U.asTypeOf(new Slice(p))
-  io.clearValid  := false.B
-  // Half lines: a region of 2^16 bytes at an alignment of 2^8 has 32 bytes of bitmap.
-  val halvesLog2 = io.config.regionLog2 - io.config.alignmentLog2 - 8.U
-  io.clearFirst := (Cat(lines(target.offset), 0.U(1.W)) + (payload(0) << halvesLog2)(p.lineAddress, 0))
-  io.clearCount := (payload(1) << halvesLog2)(p.lineAddress, 0)
-  when(opcode === Op.BeginCycle.U) {
-    io.clearFirst := Cat(io.config.live, 0.U(1.W))
-    io.clearCount := ((io.config.regionCount +& 3.U) >> 2)
-  }
-  io.grey.valid       := state === State.GreySend
-  io.grey.bits.value  := payload(greyAt)
-  io.grey.bits.source := 0.U
-  io.grey.bits.host   := true.B
+  io.clear.valid := false.B
+  io.clear.bits  := grants.io.range
+  val offer = Module(new GreyOffer(p))
+  offer.io.start   := state === State.GreySend
+  offer.io.command := command
+  offer.io.stop    := pending
+  offer.io.ends    := io.greyEnds
+  io.grey <> offer.io.out
 
-  // A reference may end in the cycle in which it is offered.
-  val greyOver = io.greyEnded || io.greyAnswer.valid
-  val nowRefused = refused || (io.greyAnswer.valid && io.greyAnswer.bits)
+  val check = Module(new CommandCheck(p))
+  check.io.command := command
+  check.io.index   := index
+  check.io.inCycle := inCycle
+  check.io.cycle   := page.cycle
+  check.io.dropped := dropped
+  check.io.bitmap  := bitmap
+  check.io.regions := io.config.regionCount
 
   // ---- pace and poll
   val pace  = RegInit(0.U(log2Ceil(p.pollInterval + 1).W))
+  // Commands run one after the other without a look at the host in between, but not for longer than the interval.
+  val sinceLook = RegInit(0.U(log2Ceil(p.pollInterval + 1).W))
+  val lookDue   = sinceLook === p.pollInterval.U
   val elapsed = RegInit(0.U(64.W)) // since the pause was seen
   elapsed := elapsed + 1.U
   io.pauseTime.valid := false.B
   io.pauseTime.bits  := elapsed
-  io.read.request.valid := state.isOneOf(State.PollIndex, State.PollRequest, State.Identify, State.Fetch, State.AbortIndex)
-  io.read.request.bits.tag := 0.U
-  io.read.request.bits.line := MuxLookup(state, (HostIndexLayout.At / 64).U)(
-    Seq(
-      State.PollRequest -> (HostRequestLayout.At / 64).U(p.lineAddress.W),
-      State.Identify    -> (IdentityLayout.At / 64).U(p.lineAddress.W),
-      State.Fetch       -> (lines(submission.offset) + (page.consumed(31, 0) & (subEntries - 1.U)))
-    )
-  )
-  val sent   = io.read.request.fire
-  val came   = io.read.response.valid
-  val answer = io.read.response.bits.data
-  private def answered(at: Int, bytes: Int): UInt = answer(8 * (at + bytes) - 1, 8 * at)
+  when(look.io.done) { sinceLook := 0.U }.elsewhen(!lookDue) { sinceLook := sinceLook + 1.U }
+  look.io.start      := state === State.Look || state === State.AbortLook
+  look.io.restart    := io.restart
+  look.io.produced   := io.produced
+  look.io.attached   := attached && ringsGood
+  look.io.generation := page.generation
+  when(look.io.overrun.valid && !faulted) {
+    raise.valid := true.B
+    raise.bits  := FaultReport(Fault.RingOverrun, look.io.overrun.bits, io.produced)
+  }
+  val shake = Module(new Handshake(p))
+  shake.io.start      := state === State.Identify
+  shake.io.latchDone  := latch.io.done
+  shake.io.latchFault := latch.io.fault
+  val shared = Module(new SharedRead(p, 2))
+  shared.io.readers(0) <> look.io.read
+  shared.io.readers(1) <> shake.io.read
+  io.read <> shared.io.port
+  val fetch = Module(new SubmissionFetch(p))
+  fetch.io.enabled       := attached && ringsGood && !faulted && !pending
+  fetch.io.ring          := lines(submission.offset)
+  fetch.io.entries       := subEntries
+  fetch.io.submitted     := submitted
+  fetch.io.restart.valid := state === State.Identifying || RegNext(state === State.Aborted, false.B)
+  fetch.io.restart.bits  := page.consumed
+  fetch.io.entry.ready   := state === State.Fetch && !pending
+  io.fetchRead <> fetch.io.read
 
   io.pageWrite.valid := state === State.WritePage
   val toWrite = Reg(UInt(PageLine.count.W))
@@ -274,7 +253,7 @@ class Control(p: TracerParameters) extends Module {
   io.tracing := inCycle && !page.idle && !paused && !faulted
   io.paused  := false.B
   io.cycle    := page.cycle
-  io.consumed := taken
+  io.consumed := look.io.taken
   val nothingToDo = !attached || paused || faulted ||
     (page.consumed === submitted && !running && !greyLeft && !done.valid && (!inCycle || page.idle))
   io.step := state.asUInt
@@ -282,29 +261,8 @@ class Control(p: TracerParameters) extends Module {
     (io.reportsEmpty || !attached || faulted || paused)
 
   switch(state) {
-    is(State.PollIndex) { when(sent) { state := State.PollIndexWait } }
-    is(State.PollIndexWait) {
-      when(came) {
-        hostGeneration := answered(HostIndexLayout.Generation, 8)
-        submitted      := answered(HostIndexLayout.SubmissionProduced, 8)
-        val now = answered(HostIndexLayout.CompletionConsumed, 8)
-        val sameGeneration = answered(HostIndexLayout.Generation, 8) === page.generation
-        when(attached && ringsGood && sameGeneration && (now < taken || now > io.produced)) {
-          raise.valid := !faulted
-          raise.bits  := FaultReport(Fault.RingOverrun, now, io.produced)
-        }.otherwise { taken := now }
-        state := State.PollRequest
-      }
-    }
-    is(State.PollRequest) { when(sent) { state := State.PollRequestWait } }
-    is(State.PollRequestWait) {
-      when(came) {
-        pauseAsked  := answered(HostRequestLayout.Pause, 4)
-        resumeAsked := answered(HostRequestLayout.Resume, 4)
-        abortAsked  := answered(HostRequestLayout.Abort, 4)
-        state       := State.Decide
-      }
-    }
+    is(State.Look) { state := State.Looking }
+    is(State.Looking) { when(look.io.done) { state := State.Decide } }
 
     // What comes first. Data of an errored read is zero and is not looked at: the fault is dealt with before.
     is(State.Decide) {
@@ -316,9 +274,12 @@ class Control(p: TracerParameters) extends Module {
           after := State.FaultWrite
           state := State.Kill
         }.otherwise { pending := false.B }
+      }.elsewhen(lookDue) {
+        state := State.Look
+        when(attached && !paused && !faulted && indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
       }.elsewhen(hostGeneration =/= page.generation && attached) {
         attached := false.B
-        after    := State.PollIndex
+        after    := State.Look
         state    := State.Kill
       }.elsewhen(!attached) {
         when(hostGeneration =/= 0.U && !hostGeneration(0)) {
@@ -326,7 +287,7 @@ class Control(p: TracerParameters) extends Module {
           state := State.Kill
         }
       }.elsewhen(abortAsked =/= page.ackAbort) {
-        after := State.AbortIndex
+        after := State.AbortLook
         state := State.Kill
       }.elsewhen(pauseAsked =/= resumeAsked) {
         when(!paused) {
@@ -336,7 +297,7 @@ class Control(p: TracerParameters) extends Module {
         }.elsewhen(page.ackPause =/= pauseAsked) {
           page.ackPause  := pauseAsked
           page.ackResume := resumeAsked
-          write(PageLine.mask(PageLine.ack, PageLine.indexAgain), State.PollIndex)
+          write(PageLine.mask(PageLine.ack, PageLine.indexAgain), State.Look)
         }
       }.elsewhen(paused || page.ackPause =/= pauseAsked) {
         // Resumed: nothing that was held before the pause is believed.
@@ -353,12 +314,10 @@ class Control(p: TracerParameters) extends Module {
         running := false.B
         when(opcode =/= Op.BeginCycle.U) { postDone() }
         when(opcode === Op.ClearBitmap.U) {
-          write(PageLine.mask(PageLine.allCounters: _*), State.PollIndex)
+          write(PageLine.mask(PageLine.allCounters: _*), State.Look)
         }.otherwise { state := State.Decide }
       }.elsewhen(greyLeft) {
-        greyAt  := 0.U
-        refused := false.B
-        state   := State.GreySend
+        state := State.GreySend
       }.elsewhen(!running && !done.valid && !io.core.sweepBusy && ahead =/= 0.U) {
         when(page.idle) {
           page.idle := false.B
@@ -370,13 +329,13 @@ class Control(p: TracerParameters) extends Module {
         state := State.Drain
         when(!flagged) { state := State.Idle }
       }.elsewhen(indexDirty) {
-        write(PageLine.mask(PageLine.index), State.PollIndex)
+        write(PageLine.mask(PageLine.index), State.Look)
       }
     }
     is(State.Pace) {
       pace := pace - 1.U
       val urgent = pending || (running && !io.core.sweepBusy && !io.core.clearBusy) || (settled && !page.idle)
-      when(pace === 0.U || urgent) { state := Mux(pending, State.Decide, State.PollIndex) }
+      when(pace === 0.U || urgent) { state := Mux(pending, State.Decide, State.Look) }
       when(paused || faulted) { when(pace =/= 0.U && !pending) { state := State.Pace } }
     }
 
@@ -417,37 +376,17 @@ class Control(p: TracerParameters) extends Module {
       ringsGood  := false.B
       pending    := false.B
       dropped    := 0.U
-      taken      := 0.U
       setState(DeviceState.Ready)
       page.ackAbort := 0.U
-      when(sent) { state := State.IdentifyWait }
+      state := State.Identifying
     }
-    is(State.IdentifyWait) {
-      when(came) {
-        val major = answered(IdentityLayout.VersionMajor, 2)
-        val minor = answered(IdentityLayout.VersionMinor, 2)
-        val magic = answered(IdentityLayout.Magic, 8)
-        state := State.RingLatch
-        latch.io.start := true.B
-        latch.io.rings := true.B
-        when(magic =/= Contract.Magic.U) {
-          fail(Fault.BadMagic, magic, 0.U)
-          state := State.Answer
-          latch.io.start := false.B
-        }.elsewhen(major =/= Contract.VersionMajor.U || minor > Contract.VersionMinor.U) {
-          fail(Fault.BadVersion, (IdentityLayout.At + IdentityLayout.VersionMajor).U, Cat(major, minor))
-          state := State.Answer
-          latch.io.start := false.B
-        }
-      }
-    }
-    is(State.RingLatch) {
-      when(latch.io.done) {
-        ringsGood := !latch.io.fault.valid
-        when(latch.io.fault.valid) {
-          raise := latch.io.fault
-        }
-        state := State.Answer
+    is(State.Identifying) {
+      latch.io.start := shake.io.latchStart
+      latch.io.rings := true.B
+      when(shake.io.done) {
+        ringsGood := !shake.io.fault.valid
+        raise     := shake.io.fault
+        state     := State.Answer
       }
     }
     is(State.Answer) {
@@ -467,77 +406,60 @@ class Control(p: TracerParameters) extends Module {
     }
     is(State.Answered) {
       attached := true.B
-      write(PageLine.mask(PageLine.index), State.PollIndex)
+      write(PageLine.mask(PageLine.index), State.Look)
     }
 
     // Commands.
-    is(State.Fetch) { when(sent) { state := State.FetchWait } }
-    is(State.FetchWait) {
-      when(came) {
-        entry := answer
+    is(State.Fetch) {
+      when(fetch.io.entry.fire) {
+        entry := fetch.io.entry.bits
         index := page.consumed
         state := State.Check
       }
+      when(pending) { state := State.Decide }
     }
     is(State.Check) {
       state := State.Decide
-      val regions  = io.config.regionCount
-      val ours     = inCycle && cycleOf === page.cycle
-      val tooEarly = !inCycle && (cycleOf =/= dropped || dropped === 0.U)
-      def badCommand(): Unit = fail(Fault.BadCommand, index, opcode)
       when(!pending) {
         page.consumed := page.consumed + 1.U
         io.rounds     := true.B
-        when(sequence =/= (index(31, 0) + 1.U)(31, 0)) {
-          page.consumed := page.consumed
-          io.rounds     := false.B
-          fail(Fault.BadSequence, index, sequence)
-        }.otherwise {
-          switch(opcode) {
-            is(Op.Nop.U) {}
-            is(Op.BeginCycle.U) {
-              when(argument > 1.U || cycleOf === 0.U) { badCommand() }.otherwise {
-                after := State.Latch
-                state := State.Kill
-              }
-            }
-            is(Op.TraceRegion.U) {
-              when(tooEarly) { badCommand() }.elsewhen(ours) {
-                when(
-                  payload(0) === 0.U || argument >= regions || payload(0) > regions - argument ||
-                    payload(1) =/= (Scope.Heap | Order.Any << 8).U
-                ) { badCommand() }.otherwise {
-                  io.slice.valid      := true.B
-                  io.slice.bits.first := argument
-                  io.slice.bits.count := payload(0)
-                  running             := true.B
-                  assert(io.slice.ready, "a sweep started while one runs")
-                  state := State.PollIndex
-                }
-              }
-            }
-            is(Op.Grey.U) {
-              when(tooEarly || (ours && count > EntryWords.U)) { badCommand() }.elsewhen(ours && count =/= 0.U) {
-                greyLeft := true.B
-                io.greys := count
-              }
-            }
-            is(Op.ClearBitmap.U) {
-              when(argument > 1.U) { badCommand() }.elsewhen(inCycle) { state := State.Begin }.otherwise {
-                latch.io.start := true.B
-                state          := State.Latch
-              }
-            }
-            is(Op.Fence.U) {
-              after := State.Fenced
-              state := State.Drain
-            }
-            is(Op.InvalidateShapes.U) {
-              io.orders.dropShapes := true.B
-              io.forgetSeen        := true.B
+        switch(check.io.verdict) {
+          is(Verdict.BadSequence) {
+            page.consumed := page.consumed
+            io.rounds     := false.B
+            fail(Fault.BadSequence, index, command.sequence)
+          }
+          is(Verdict.BadCommand) { fail(Fault.BadCommand, index, opcode) }
+          is(Verdict.Begin) {
+            after := State.Latch
+            state := State.Kill
+          }
+          is(Verdict.Trace) {
+            io.slice.valid      := true.B
+            io.slice.bits.first := argument
+            io.slice.bits.count := payload(0)
+            running             := true.B
+            assert(io.slice.ready, "a sweep started while one runs")
+          }
+          is(Verdict.Grey) {
+            greyLeft := true.B
+            io.greys := command.count
+          }
+          is(Verdict.Clear) {
+            // In a cycle the configuration is there; before the first one it is read for this command.
+            when(inCycle) { state := State.Begin }.otherwise {
+              latch.io.start := true.B
+              state          := State.Latch
             }
           }
-          when(opcode > Op.InvalidateShapes.U) { badCommand() }
+          is(Verdict.Fence) {
+            after := State.Fenced
+            state := State.Drain
+          }
+          is(Verdict.DropShapes) {
+            io.orders.dropShapes := true.B
+            io.forgetSeen        := true.B
+          }
         }
       }
     }
@@ -565,28 +487,26 @@ class Control(p: TracerParameters) extends Module {
     }
     is(State.Begin) {
       running := true.B
-      state   := State.PollIndex
+      state   := State.Look
       when(opcode === Op.BeginCycle.U) {
         inCycle          := true.B
-        page.cycle       := cycleOf
+        page.cycle       := command.cycle
         io.clearCounters := true.B
         io.forgetSeen    := true.B
-        io.clearValid    := true.B
+        io.clear.valid   := true.B
         setState(DeviceState.Tracing)
-      }.otherwise {
-        val regions = io.config.regionCount
-        when(
-          (inCycle && argument(0) === bitmap) || payload(1) === 0.U || payload(0) >= regions ||
-            payload(1) > regions - payload(0)
-        ) {
-          running := false.B
-          fail(Fault.BadCommand, index, opcode)
-        }.otherwise { io.clearValid := true.B }
+      }.elsewhen(check.io.clearGood) { io.clear.valid := true.B }.otherwise {
+        running := false.B
+        fail(Fault.BadCommand, index, opcode)
       }
     }
-    // One reference at a time; a refused one has the whole entry offered again after the next look at the host.
-    is(State.GreySend) { when(io.grey.fire && !greyOver) { state := State.GreyWait } }
-    is(State.GreyWait) { when(pending) { state := State.Decide } }
+    is(State.GreySend) {
+      when(offer.io.done) {
+        greyLeft := offer.io.refused
+        state    := State.Decide
+      }
+      when(pending) { state := State.Decide }
+    }
     // Reached from Drain: what was dropped is to be found again, so nothing may be filtered as recently tested.
     is(State.Rescan) {
       io.orders.invalidate   := true.B
@@ -598,7 +518,7 @@ class Control(p: TracerParameters) extends Module {
       io.slice.bits.first := first
       io.slice.bits.count := Mux(rest < most, rest, most)
       io.rescan           := true.B
-      state               := State.PollIndex
+      state               := State.Look
     }
     is(State.Idle) {
       // Reports leave first; with a full ring the host must be waited for, looking at its requests meanwhile.
@@ -607,25 +527,25 @@ class Control(p: TracerParameters) extends Module {
         state := State.Drain
       }.elsewhen(io.reportsFull) {
         pace  := (p.pollInterval - 1).U
-        state := State.PollIndex
-        when(indexDirty) { write(PageLine.mask(PageLine.index), State.PollIndex) }
+        state := State.Look
+        when(indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
       }
       when(pending) { state := State.Decide }
     }
     is(State.Fenced) {
       postDone()
-      write(PageLine.mask(PageLine.allCounters: _*), State.PollIndex)
+      write(PageLine.mask(PageLine.allCounters: _*), State.Look)
     }
     is(State.IdleDone) {
       // Something may have been reported while the core drained: then once more.
-      state := State.PollIndex
+      state := State.Look
       when(io.reportsEmpty && settled) {
         page.idle      := true.B
         page.idleCycle := page.cycle
         setState(DeviceState.Idle)
         write(
           PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.idle, PageLine.indexAgain): _*),
-          State.PollIndex
+          State.Look
         )
       }
     }
@@ -637,7 +557,7 @@ class Control(p: TracerParameters) extends Module {
       when(!faulted) { setState(DeviceState.Paused) }
       write(
         PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.ack, PageLine.indexAgain): _*),
-        State.PollIndex
+        State.Look
       )
     }
     is(State.Swept) {
@@ -648,18 +568,13 @@ class Control(p: TracerParameters) extends Module {
         when(!faulted) {
           page.state := Mux(inCycle, Mux(page.idle, DeviceState.Idle.U, DeviceState.Tracing.U), DeviceState.Ready.U)
         }
-        write(PageLine.mask(PageLine.ack, PageLine.indexAgain), State.PollIndex)
+        write(PageLine.mask(PageLine.ack, PageLine.indexAgain), State.Look)
       }
     }
 
     // Abort: the submissions dropped are those made when the request is seen.
-    is(State.AbortIndex) { when(sent) { state := State.AbortIndexWait } }
-    is(State.AbortIndexWait) {
-      when(came) {
-        submitted := answered(HostIndexLayout.SubmissionProduced, 8)
-        state     := State.Aborted
-      }
-    }
+    is(State.AbortLook) { state := State.AbortLooking }
+    is(State.AbortLooking) { when(look.io.done) { state := State.Aborted } }
     is(State.Aborted) {
       when(inCycle) { dropped := page.cycle }
       inCycle       := false.B
@@ -679,7 +594,7 @@ class Control(p: TracerParameters) extends Module {
         raise.valid   := true.B
         raise.bits    := FaultReport(Fault.RingOverrun, submitted, page.consumed)
       }
-      write(PageLine.mask(PageLine.index, PageLine.idle, PageLine.ack, PageLine.indexAgain), State.PollIndex)
+      write(PageLine.mask(PageLine.index, PageLine.idle, PageLine.ack, PageLine.indexAgain), State.Look)
     }
 
     // A fault: the record keeps the first since the handshake; the entry goes out when the ring has room.
@@ -707,16 +622,6 @@ class Control(p: TracerParameters) extends Module {
         State.FaultEntry
       )
     }
-    is(State.FaultEntry) { state := State.PollIndex }
-  }
-
-  when((io.grey.fire || state === State.GreyWait) && greyOver && !pending) {
-    refused := nowRefused
-    greyAt  := greyAt + 1.U
-    state   := State.GreySend
-    when(greyAt + 1.U === count) {
-      greyLeft := nowRefused
-      state    := State.PollIndex
-    }
+    is(State.FaultEntry) { state := State.Look }
   }
 }

@@ -45,8 +45,9 @@ object PageLine {
   val allCounters: Seq[Int] = (0 until Counters.lines).toList
 }
 
-/** Writes a set of the page's lines one after the other, each after the response of the one before: a host that sees
-  * a line sees all that were written before it.
+/** Writes a set of the page's lines: counters, fault record and identity side by side, then, after their responses, the
+  * others one after the other, each after the response of the one before. A host that sees one of those sees all that
+  * were written before it.
   */
 class ControlPage(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
@@ -60,11 +61,11 @@ class ControlPage(p: TracerParameters) extends Module {
     val memory      = new WritePort(p)
   })
   val left    = RegInit(0.U(PageLine.count.W))
-  val waiting = RegInit(false.B)
+  val open    = RegInit(0.U(PageLine.count.W)) // awaiting their responses
   val event   = RegInit(0.U(32.W))
   val at      = PriorityEncoder(left)
-  io.write.ready := left === 0.U
-  io.busy        := left =/= 0.U
+  io.write.ready := !io.busy
+  io.busy        := left =/= 0.U || open =/= 0.U
   when(io.write.fire) { left := io.write.bits }
   when(io.restart) { event := 0.U }
 
@@ -121,17 +122,16 @@ class ControlPage(p: TracerParameters) extends Module {
     PageLine.ack        -> (DeviceAckLayout.At / 64, ack),
     PageLine.indexAgain -> (DeviceIndexLayout.At / 64, index)
   )
-  io.memory.request.valid       := left =/= 0.U && !waiting
-  io.memory.request.bits.tag    := 0.U
+  val ordered = at >= PageLine.index.U
+  require(log2Ceil(PageLine.count) <= p.tagBits)
+  io.memory.request.valid       := left =/= 0.U && (!ordered || open === 0.U)
+  io.memory.request.bits.tag    := at
   io.memory.request.bits.halves := 3.U
   io.memory.request.bits.line   := MuxLookup(at, 0.U)(contents.map { case (k, (l, _)) => k.U -> l.U(p.lineAddress.W) })
   io.memory.request.bits.data   := MuxLookup(at, 0.U)(contents.map { case (k, (_, d)) => k.U -> d })
-  when(io.memory.request.fire) {
-    waiting := true.B
-    when(at >= PageLine.index.U) { event := event + 1.U }
-  }
-  when(waiting && io.memory.done.valid) {
-    waiting := false.B
-    left    := left & ~UIntToOH(at, PageLine.count)
-  }
+  val started = Mux(io.memory.request.fire, UIntToOH(at, PageLine.count), 0.U)
+  val ended   = Mux(io.memory.done.valid, UIntToOH(io.memory.done.bits, PageLine.count), 0.U)
+  open := (open & ~ended) | started
+  when(!io.write.fire) { left := left & ~started }
+  when(io.memory.request.fire && ordered) { event := event + 1.U }
 }

@@ -13,6 +13,7 @@ class LineScanner(p: TracerParameters) extends Module {
     val in         = Flipped(Decoupled(new ScanJob(p)))
     val references = Decoupled(new RawReference(p))
     val continue   = Decoupled(new Continuation(p))
+    val obj        = Output(UInt(p.objectBits.W)) // of `continue`
     val end        = Valid(UInt(log2Ceil(p.slots).W))
     val prefetch   = Valid(UInt(p.lineAddress.W))
     val slotsRead  = Output(UInt(5.W))
@@ -70,6 +71,7 @@ class LineScanner(p: TracerParameters) extends Module {
   val extend    = job.work.extensionLeft =/= 0.U
   io.continue.valid     := finishing && (further || extend)
   io.continue.bits.slot := job.slot
+  io.obj := job.obj
   io.continue.bits.work := job.work
   when(further) {
     io.continue.bits.work.phase := Phase.References

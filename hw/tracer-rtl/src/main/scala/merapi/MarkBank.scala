@@ -45,6 +45,7 @@ class MarkBank(p: TracerParameters) extends Module {
     val writeBack = new WritePort(p)
     val clean     = Input(Bool()) // write back every dirty line
     val invalidate = Input(Bool()) // pulse, when quiet and clean
+    val powerUp    = Input(Bool()) // the first reset, after which on-chip memory holds anything
     val quiet     = Output(Bool())
     val cleaned   = Output(Bool())
     val sweeping  = Output(Bool())
@@ -74,12 +75,12 @@ class MarkBank(p: TracerParameters) extends Module {
   val tags = SyncReadMem(p.bitmapLines, new Tag)
   val rows = SyncReadMem(p.bitmapLines, UInt(p.lineBits.W))
 
-  // Sweep: on-chip memory is never assumed clear. Dropping all lines takes one cycle (their epoch is over), and a sweep
-  // only when the epochs are used up; epoch 0 is nobody's.
-  val sweeping  = RegInit(true.B)
-  val sweepNext = RegInit(0.U(setBits.W))
-  val epoch     = RegInit(1.U(epochBits.W))
-  when(io.invalidate) {
+  // Sweep: on-chip memory is never assumed clear. Dropping all lines, at a resume or for a new cycle (a reset), takes
+  // one cycle (their epoch is over), and a sweep only when the epochs are used up; epoch 0 is nobody's.
+  val (sweeping, sweepNext, epoch) = withReset(io.powerUp) {
+    (RegInit(true.B), RegInit(0.U(setBits.W)), RegInit(1.U(epochBits.W)))
+  }
+  when(io.invalidate || reset.asBool) {
     epoch := epoch + 1.U
     when(epoch.andR) {
       epoch     := 1.U
@@ -261,7 +262,7 @@ class MarkBank(p: TracerParameters) extends Module {
       when(isSet) {
         io.answer.valid := s1Ref.host
       }.elsewhen(io.grey.fire) {
-        newRow             := row | (1.U(p.lineBits.W) << bit)
+        newRow             := row | UIntToOH(bit, p.lineBits)
         newTag.dirty       := true.B
         writeRow           := true.B
         writeTag           := true.B

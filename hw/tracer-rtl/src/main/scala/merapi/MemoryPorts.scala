@@ -16,14 +16,14 @@ class WriteGrant(p: TracerParameters) extends Bundle {
   *
   * The guard is here and nowhere else: a write outside the granted ranges or any access outside the window becomes a
   * fault and is answered from here, without reaching an AXI port. While `suppress` is set (after a fault) requests of
-  * all clients but the last `exempt` readers and writers (the control side) are answered the same way, reads with zeros: the
+  * all clients but the last `exemptReaders` and `exemptWriters` (the control side) are answered the same way, reads with zeros: the
   * tracer drains and nothing it does is seen. An error response faults before its data, replaced by zeros, reaches
   * a client.
   *
   * Why it cannot deadlock: clients take answers unconditionally, so the answers' path never waits for requests; each
   * port's request path waits for its AXI channel alone.
   */
-class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exempt: Int) extends Module {
+class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders: Int, exemptWriters: Int) extends Module {
   val readIdBits  = p.tagBits + log2Ceil(readers)
   val writeIdBits = p.tagBits + log2Ceil(writers)
   val io = IO(new Bundle {
@@ -31,7 +31,7 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exempt: Int) 
     val writes      = Vec(writers, Flipped(new WritePort(p)))
     val axi         = Vec(p.ports, new AxiPort(p, readIdBits, writeIdBits))
     val windowLines = Input(UInt((p.lineAddress + 1).W))
-    val grants      = Input(Vec(6, new WriteGrant(p)))
+    val grants      = Input(Vec(WriteGrants.count, new WriteGrant(p)))
     val suppress    = Input(Bool())
     val block       = Input(Bool()) // take no request of those clients at all: what is outstanding ends
     val fault       = Valid(new FaultReport)
@@ -44,7 +44,7 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exempt: Int) 
     if (p.ports == 1) 0.U else line(p.interleaveLog2 - p.lineLog2 + log2Ceil(p.ports) - 1, p.interleaveLog2 - p.lineLog2)
   private def address(line: UInt): UInt = Cat(line, 0.U(p.lineLog2.W)).pad(64)
 
-  private def blocked(client: Int, clients: Int): Bool = if (client < clients - exempt) io.block else false.B
+  private def blocked(client: Int, core: Int): Bool = if (client < core) io.block else false.B
 
   class Answer extends Bundle {
     val id   = UInt(readIdBits.W)
@@ -66,9 +66,9 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exempt: Int) 
     val ar = Module(new RRArbiter(new ReadRequest(p), readers))
     for ((client, i) <- io.reads.zipWithIndex) {
       val mine = portOf(client.request.bits.line) === port.U
-      ar.io.in(i).valid := client.request.valid && mine && !blocked(i, readers)
+      ar.io.in(i).valid := client.request.valid && mine && !blocked(i, readers - exemptReaders)
       ar.io.in(i).bits  := client.request.bits
-      when(mine) { client.request.ready := ar.io.in(i).ready && !blocked(i, readers) }
+      when(mine) { client.request.ready := ar.io.in(i).ready && !blocked(i, readers - exemptReaders) }
     }
     val arQueue = Module(new Queue(new Bundle { val id = UInt(readIdBits.W); val line = UInt(p.lineAddress.W) }, 2))
     arQueue.io.enq.valid     := ar.io.out.valid
@@ -79,7 +79,7 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exempt: Int) 
 
     val arHead    = arQueue.io.deq
     val arOutside = arHead.bits.line >= io.windowLines
-    val arIsCore  = (arHead.bits.id >> p.tagBits) < (readers - exempt).U
+    val arIsCore  = (arHead.bits.id >> p.tagBits) < (readers - exemptReaders).U
     // AXI: what was offered stays offered, whatever happens meanwhile.
     val arOffered = RegInit(false.B)
     val arSink    = (arOutside || (io.suppress && arIsCore)) && !arOffered
@@ -122,9 +122,9 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exempt: Int) 
     val aw = Module(new RRArbiter(new WriteRequest(p), writers))
     for ((client, i) <- io.writes.zipWithIndex) {
       val mine = portOf(client.request.bits.line) === port.U
-      aw.io.in(i).valid := client.request.valid && mine && !blocked(i, writers)
+      aw.io.in(i).valid := client.request.valid && mine && !blocked(i, writers - exemptWriters)
       aw.io.in(i).bits  := client.request.bits
-      when(mine) { client.request.ready := aw.io.in(i).ready && !blocked(i, writers) }
+      when(mine) { client.request.ready := aw.io.in(i).ready && !blocked(i, writers - exemptWriters) }
     }
     class Store extends Bundle {
       val id     = UInt(writeIdBits.W)
@@ -142,7 +142,7 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exempt: Int) 
     started(2 * port + 1)      := awQueue.io.enq.fire
 
     val awHead    = awQueue.io.deq
-    val awIsCore  = (awHead.bits.id >> p.tagBits) < (writers - exempt).U
+    val awIsCore  = (awHead.bits.id >> p.tagBits) < (writers - exemptWriters).U
     val awOutside = awHead.bits.line >= io.windowLines
     val awDenied  = awOutside || !io.grants.map(_.covers(awHead.bits.line)).reduce(_ || _)
     val awSilent  = io.suppress && awIsCore

@@ -24,7 +24,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val sweeping   = Output(Bool())
     val in         = Flipped(Decoupled(new RawReference(p)))
     val out        = Decoupled(new Reference(p))
-    val ended      = Output(Bool())  // a reference ended here
+    val ended      = Output(UInt(2.W)) // so many references ended here
     val outside    = Output(Bool())
     val above      = Output(Bool())
     val filtered   = Output(Bool())
@@ -110,6 +110,6 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   when(sweeping || remember) {
     entries.write(Mux(sweeping, sweepNext, indexOf(stage.obj)), Mux(sweeping, nothing, entryNow))
   }
-  io.ended := io.outside || (io.in.valid && crooked) || io.above || io.filtered
+  io.ended := PopCount(Seq(io.in.valid && (outside || crooked), io.above, io.filtered))
   io.quiet := !io.in.valid && !check.io.busy && !stageValid
 }

@@ -50,6 +50,12 @@ class LiveWords(p: TracerParameters) extends Bundle {
   val words  = UInt((p.objectBits + 1).W)
 }
 
+/** Part of a long array, on its way to the next lane. `obj` is the array: its limit decides at every line. */
+class Piece(p: TracerParameters) extends Bundle {
+  val obj  = UInt(p.objectBits.W)
+  val work = new SlotWork(p)
+}
+
 /** Objects of one lane, from grey to their references, many at once.
   *
   * {{{
@@ -58,6 +64,10 @@ class LiveWords(p: TracerParameters) extends Bundle {
   *       ^                                  │              │                │
   *       └──────── slot's work ─────────────┴──────────────┴────────────────┘
   * }}}
+  *
+  * What goes on after a line comes before new greys, except long arrays: those come last, so that what an array
+  * reaches is scanned before more of it is read. A lane without anything to do takes the second half of an array that
+  * the lane before it is at (`shareIn`); so one large array, from which everything hangs, keeps all lanes busy.
   *
   * An object holds one slot from the limit check to its end; per slot there is at most one line request, one queue
   * entry, one continuation: every queue is as deep as there are slots and is never full.
@@ -83,6 +93,8 @@ class ScanLane(p: TracerParameters) extends Module {
     val live       = Decoupled(new LiveWords(p))
     val seen       = Decoupled(UInt(64.W))
     val deferred   = Decoupled(new Deferred(p))
+    val shareIn    = Flipped(Decoupled(new Piece(p)))
+    val shareOut   = Decoupled(new Piece(p))
     val shapes     = new ShapePort(p)
     val limits     = new ReadPort(p)
     val lines      = new ReadPort(p)
@@ -108,22 +120,27 @@ class ScanLane(p: TracerParameters) extends Module {
   val held      = Mem(p.slots, new Held)
   val work      = Mem(p.slots, new SlotWork(p))
   val continued = Module(new Queue(UInt(slotBits.W), p.slots))
+  val longs     = Module(new Queue(UInt(slotBits.W), p.slots)) // of arrays with lines left
   private def bitOf(slot: UInt): UInt = UIntToOH(slot, p.slots)
 
-  // Issue: continuations first, they hold a slot already.
+  // Issue: continuations first, they hold a slot already; long arrays last.
   val check   = Module(new LimitCheck(p, new Issue))
   val slotNew = PriorityEncoder(free)
-  val goOn    = continued.io.deq.valid
+  val takeGrey = !continued.io.deq.valid && io.grey.valid && free.orR
+  val takeLong = !continued.io.deq.valid && !takeGrey && longs.io.deq.valid
+  val goOn     = continued.io.deq.valid || takeLong
+  val slotOn   = Mux(takeLong, longs.io.deq.bits, continued.io.deq.bits)
   check.io.config     := c
   check.io.invalidate := io.invalidate
   io.limits <> check.io.read
-  check.io.in.valid           := !io.hold && (goOn || (io.grey.valid && free.orR))
-  check.io.in.bits.obj        := Mux(goOn, held.read(continued.io.deq.bits).obj, io.grey.bits.obj)
-  check.io.in.bits.data.slot  := Mux(goOn, continued.io.deq.bits, slotNew)
+  check.io.in.valid           := !io.hold && (goOn || takeGrey)
+  check.io.in.bits.obj        := Mux(goOn, held.read(slotOn).obj, io.grey.bits.obj)
+  check.io.in.bits.data.slot  := Mux(goOn, slotOn, slotNew)
   check.io.in.bits.data.fresh := !goOn
   check.io.in.bits.data.count := io.grey.bits.count
   continued.io.deq.ready      := !io.hold && check.io.in.ready
-  io.grey.ready               := !io.hold && check.io.in.ready && !goOn && free.orR
+  longs.io.deq.ready          := !io.hold && check.io.in.ready && takeLong
+  io.grey.ready               := !io.hold && check.io.in.ready && !continued.io.deq.valid && free.orR
   val allocate = io.grey.fire
 
   val issue    = check.io.out
@@ -139,11 +156,15 @@ class ScanLane(p: TracerParameters) extends Module {
   fetch.io.request.bits.line := Mux(issue.bits.data.fresh, headerLine, work.read(issue.bits.data.slot).line)
   issue.ready := !go || fetch.io.request.ready
   val stale = issue.fire && !go
-  when(issue.fire && issue.bits.data.fresh) {
+  // A piece of another lane's array takes a slot when nothing else does.
+  val pieceIn   = Module(new Queue(new Piece(p), 1))
+  val takeFresh = issue.fire && issue.bits.data.fresh
+  val takePiece = WireDefault(false.B)
+  when(takeFresh || takePiece) {
     val h = Wire(new Held)
-    h.obj   := issueObj
-    h.count := issue.bits.data.count
-    held.write(issue.bits.data.slot, h)
+    h.obj   := Mux(takeFresh, issueObj, pieceIn.io.deq.bits.obj)
+    h.count := takeFresh && issue.bits.data.count
+    held.write(Mux(takeFresh, issue.bits.data.slot, slotNew), h)
   }
   val late = Wire(Valid(new FaultReport))
   late.valid := issue.fire && issue.bits.below && tooLate
@@ -218,29 +239,60 @@ class ScanLane(p: TracerParameters) extends Module {
   scan.io.config := c
   scan.io.in <> evaluate.io.scan
   io.references <> scan.io.references
-  fetch.io.prefetch := scan.io.prefetch
 
-  // One continuation a cycle: the scanner's before the evaluator's.
-  val keep = Module(new Arbiter(new Continuation(p), 2))
-  keep.io.in(0) <> scan.io.continue
+  // Few objects in flight that lie one after the other (a list): the memory's latency would be all there is, so lines
+  // ahead are asked for on suspicion.
+  val few      = RegNext(PopCount(free) >= (p.slots - ScanLane.few).U, false.B)
+  val lastLine = RegEnable(headerLine, takeFresh)
+  val ahead    = headerLine - lastLine
+  val behind   = lastLine - headerLine
+  val up       = ahead =/= 0.U && ahead <= ScanLane.near.U
+  val down     = behind =/= 0.U && behind <= ScanLane.near.U
+  val guess    = Mux(up, headerLine + ScanLane.distance.U, headerLine - ScanLane.distance.U)
+  val inHeap   = guess >= c.heap && guess < c.heap + (c.heapBytes >> p.lineLog2)
+  fetch.io.prefetch.valid := scan.io.prefetch.valid || (takeFresh && few && (up || down) && inHeap)
+  fetch.io.prefetch.bits  := Mux(scan.io.prefetch.valid, scan.io.prefetch.bits, guess)
+
+  val share = Module(new ArrayShare(p))
+  share.io.config := c
+  share.io.in <> scan.io.continue
+  share.io.obj := scan.io.obj
+  io.shareOut <> share.io.piece
+  val idle = RegNext(!io.grey.valid && !continued.io.deq.valid && !longs.io.deq.valid, false.B)
+  pieceIn.io.enq.valid := io.shareIn.valid && idle && !io.hold
+  pieceIn.io.enq.bits  := io.shareIn.bits
+  io.shareIn.ready     := pieceIn.io.enq.ready && idle && !io.hold
+
+  // One continuation a cycle: the scanner's, the evaluator's, another lane's piece.
+  val keep = Module(new Arbiter(new Continuation(p), 3))
+  keep.io.in(0) <> share.io.out
   keep.io.in(1) <> evaluate.io.continue
+  val pieceRoom = free.orR && !takeFresh && !allocate
+  keep.io.in(2).valid     := pieceIn.io.deq.valid && pieceRoom
+  keep.io.in(2).bits.slot := slotNew
+  keep.io.in(2).bits.work := pieceIn.io.deq.bits.work
+  pieceIn.io.deq.ready    := keep.io.in(2).ready && pieceRoom
+  takePiece               := pieceIn.io.deq.fire
   keep.io.out.ready := true.B
   when(keep.io.out.fire) { work.write(keep.io.out.bits.slot, keep.io.out.bits.work) }
-  continued.io.enq.valid := keep.io.out.valid
-  continued.io.enq.bits  := keep.io.out.bits.slot
-  assert(!(continued.io.enq.valid && !continued.io.enq.ready), "more continuations than slots")
+  val keepLong = (keep.io.in(0).valid && share.io.long) || takePiece
+  for ((queue, mine) <- Seq(continued -> !keepLong, longs -> keepLong)) {
+    queue.io.enq.valid := keep.io.out.valid && mine
+    queue.io.enq.bits  := keep.io.out.bits.slot
+    assert(!(queue.io.enq.valid && !queue.io.enq.ready), "more continuations than slots")
+  }
 
   val ended = Mux(evaluate.io.end.valid, bitOf(evaluate.io.end.bits), 0.U) |
     Mux(scan.io.end.valid, bitOf(scan.io.end.bits), 0.U) |
     Mux(stale, bitOf(issue.bits.data.slot), 0.U)
-  free := (free | ended) & ~Mux(allocate, bitOf(slotNew), 0.U)
+  free := (free | ended) & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U)
   fresh := (fresh & ~Mux(keep.io.out.fire, bitOf(keep.io.out.bits.slot), 0.U)) |
     Mux(allocate, bitOf(slotNew), 0.U)
   assert((free & ended) === 0.U, "a slot ended twice")
 
   io.fault    := FaultReport.first(Seq(late, check.io.fault, evaluate.io.fault))
   io.sweeping := check.io.sweeping
-  io.empty    := free.andR
+  io.empty    := free.andR && !pieceIn.io.deq.valid
   io.quiet := !check.io.busy && fetch.io.quiet && !arrived.io.deq.valid && evaluate.io.quiet && scan.io.quiet
   io.events.scanned     := evaluate.io.scanned
   io.events.hit         := cache.io.accept && cache.io.found
@@ -253,4 +305,14 @@ class ScanLane(p: TracerParameters) extends Module {
   io.events.stallMark   := io.references.valid && !io.references.ready
   io.events.stallShape  := arrived.io.deq.valid && needs && !cache.io.done
   io.events.stallMemory := !free.andR && !arrived.io.deq.valid && !scan.io.busy
+}
+
+object ScanLane {
+
+  /** So many objects in flight are few. */
+  val few = 4
+
+  /** Objects no more lines apart lie one after the other; what is asked for then is so many lines further. */
+  val near     = 4
+  val distance = 4
 }

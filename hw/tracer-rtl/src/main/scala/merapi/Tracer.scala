@@ -17,10 +17,10 @@ class TracerStatus extends Bundle {
   * and an identity; everything else comes through the window.
   */
 class Tracer(p: TracerParameters) extends Module {
-  private val readers = CorePorts.readers(p) + 2
+  private val readers = CorePorts.readers(p) + 3
   private val writers = CorePorts.writers(p) + 2
   override def desiredName = "Tracer"
-  val memory = Module(new MemoryPorts(p, readers, writers, exempt = 2))
+  val memory = Module(new MemoryPorts(p, readers, writers, exemptReaders = 3, exemptWriters = 2))
   val io = IO(new Bundle {
     val axi         = Vec(p.ports, new AxiPort(p, memory.readIdBits, memory.writeIdBits))
     val windowBytes = Input(UInt(64.W))
@@ -39,7 +39,7 @@ class Tracer(p: TracerParameters) extends Module {
   memory.io.grants      := control.io.grants
   memory.io.suppress    := control.io.orders.suppress
   memory.io.block       := control.io.orders.block
-  memory.io.reads.zip(core.io.reads :+ control.io.latchRead :+ control.io.read).foreach { case (a, b) => a <> b }
+  memory.io.reads.zip(core.io.reads :+ control.io.latchRead :+ control.io.read :+ control.io.fetchRead).foreach { case (a, b) => a <> b }
   memory.io.writes.zip(core.io.writes :+ reporter.io.write :+ page.io.memory).foreach { case (a, b) => a <> b }
 
   control.io.who         := io.who
@@ -47,15 +47,13 @@ class Tracer(p: TracerParameters) extends Module {
   control.io.core        := core.io.status
   control.io.memoryQuiet := memory.io.quiet
   control.io.fault       := FaultReport.first(Seq(memory.io.fault, core.io.fault))
+  core.io.powerUp    := reset.asBool
   core.io.config     := control.io.config
   core.io.orders     := control.io.orders
   core.io.slice <> control.io.slice
-  core.io.clearFirst := control.io.clearFirst
-  core.io.clearCount := control.io.clearCount
-  core.io.clearValid := control.io.clearValid
+  core.io.clear := control.io.clear
   core.io.grey <> control.io.grey
-  control.io.greyEnded  := core.io.greyEnded
-  control.io.greyAnswer := core.io.greyAnswer
+  control.io.greyEnds := core.io.greyEnds
 
   reporter.io.config   := control.io.config
   reporter.io.cycle    := control.io.cycle

@@ -25,16 +25,14 @@ object CorePorts {
   */
 class TracerCore(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
+    val powerUp  = Input(Bool())
     val config   = Input(new TraceConfig(p))
     val orders   = Input(new CoreOrders(p))
     val status   = Output(new CoreStatus(p))
     val slice    = Flipped(Decoupled(new Slice(p)))
-    val clearFirst = Input(UInt((p.lineAddress + 1).W))
-    val clearCount = Input(UInt((p.lineAddress + 1).W))
-    val clearValid = Input(Bool())
+    val clear      = Flipped(Valid(new ClearRange(p)))
     val grey       = Flipped(Decoupled(new RawReference(p)))
-    val greyEnded  = Output(Bool())
-    val greyAnswer = Valid(Bool())
+    val greyEnds   = Output(new GreyEnds(p))
     val seen       = Vec(p.lanes, Decoupled(UInt(64.W)))
     val deferred   = Vec(p.lanes, Decoupled(new Deferred(p)))
     val reads      = Vec(CorePorts.readers(p), new ReadPort(p))
@@ -78,7 +76,7 @@ class TracerCore(p: TracerParameters) extends Module {
       pick.io.in(i).bits  := source.bits
       when(to === b.U) { source.ready := pick.io.in(i).ready }
     }
-    bank.io.in <> Queue(pick.io.out, 4)
+    bank.io.in <> Queue(pick.io.out, 4, flow = true)
   }
 
   for (i <- 0 until p.lanes) {
@@ -96,8 +94,10 @@ class TracerCore(p: TracerParameters) extends Module {
     io.seen(i) <> lane.io.seen
     io.deferred(i) <> lane.io.deferred
     walker.io.lanes(i) <> lane.io.shapes
+    lane.io.shareOut <> lanes((i + 1) % p.lanes).io.shareIn
     filter.io.config     := c
     filter.io.invalidate := io.orders.invalidate
+    bank.io.powerUp      := io.powerUp
     bank.io.config       := c
     bank.io.clean        := io.orders.flush
     bank.io.invalidate   := io.orders.invalidate
@@ -127,19 +127,17 @@ class TracerCore(p: TracerParameters) extends Module {
   hostFilter.io.config     := c
   hostFilter.io.invalidate := io.orders.invalidate
   hostFilter.io.in <> io.grey
-  io.greyEnded := hostFilter.io.ended
-  io.greyAnswer.valid := banks.map(_.io.answer.valid).reduce(_ || _)
-  io.greyAnswer.bits  := banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _)
+  io.greyEnds.count   := hostFilter.io.ended +& PopCount(banks.map(_.io.answer.valid))
+  io.greyEnds.refused := banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _)
   walker.io.config := c
   live.io.config   := c
   live.io.flush    := io.orders.flush && merges.map(_.io.empty).reduce(_ && _)
   sweep.io.config  := c
   sweep.io.slice <> io.slice
   sweep.io.hold    := io.orders.hold
-  clearer.io.range.valid      := io.clearValid
-  clearer.io.range.bits.first := io.clearFirst
-  clearer.io.range.bits.count := io.clearCount
-  clearer.io.hold             := io.orders.hold
+  clearer.io.range.valid := io.clear.valid
+  clearer.io.range.bits  := io.clear.bits
+  clearer.io.hold        := io.orders.hold
 
   private def all(xs: Seq[Bool]): Bool = xs.reduce(_ && _)
   private def any(xs: Seq[Bool]): Bool = xs.reduce(_ || _)

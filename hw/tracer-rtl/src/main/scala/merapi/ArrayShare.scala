@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+import chisel3.util._
+
+/** Cuts the rest of a long array in two when the next lane has nothing to do; combinational.
+  *
+  * What goes on after a line of references passes through. If it is an array (one run of references, no further
+  * blocks) with enough lines left and the next lane takes a piece in this cycle, its run ends at the middle, at a line's
+  * border, and the piece is the rest.
+  */
+class ArrayShare(p: TracerParameters) extends Module {
+  private val least = 8 // lines left that make cutting worth while
+  val io = IO(new Bundle {
+    val config = Input(new TraceConfig(p))
+    val in     = Flipped(Decoupled(new Continuation(p)))
+    val obj    = Input(UInt(p.objectBits.W)) // of `in`
+    val out    = Decoupled(new Continuation(p))
+    val long   = Output(Bool()) // `out` is an array with lines left
+    val piece  = Decoupled(new Piece(p))
+  })
+  val work  = io.in.bits.work
+  val array = work.phase === Phase.References && work.extensionLeft === 0.U &&
+    work.spans.tail.map(s => s.start === s.end).reduce(_ && _)
+  val line = work.line - io.config.heap
+  val last = (work.spans(0).end - 1.U) >> 4
+  val left = last - line // after the one that comes next
+  val middle = line + (left >> 1) + 1.U
+  val border = Cat(middle, 0.U(4.W))(p.heapAddressBits - 2, 0)
+
+  io.out <> io.in
+  io.long := array && left =/= 0.U
+  io.piece.valid     := io.in.fire && array && left >= least.U
+  io.piece.bits.obj  := io.obj
+  io.piece.bits.work := work
+  io.piece.bits.work.line           := io.config.heap + middle
+  io.piece.bits.work.spans(0).start := border
+  when(io.piece.fire) { io.out.bits.work.spans(0).end := border }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+import chisel3.util._
+
+/** Lines to be cleared, in half lines: a region of 2^16 bytes at an alignment of 2^8 has 32 bytes of bitmap. */
+class ClearRange(p: TracerParameters) extends Bundle {
+  val first = UInt((p.lineAddress + 1).W)
+  val count = UInt((p.lineAddress + 1).W)
+}
+
+/** What the tracer may write now, for the guard at the memory boundary, and what a clearing command covers;
+  * combinational.
+  */
+class WriteGrants(p: TracerParameters) extends Module {
+  val io = IO(new Bundle {
+    val config    = Input(new TraceConfig(p))
+    val areas     = Input(Vec(Contract.AreaCount.toInt, new Area))
+    val ring      = Input(new Area) // of completions
+    val bitmap    = Input(UInt(1.W)) // of the cycle
+    val ringsGood = Input(Bool())
+    val inCycle   = Input(Bool())
+    val clearing  = Input(Bool()) // CLEAR_BITMAP runs
+    val command   = Input(new Command(p))
+    val grants    = Output(Vec(WriteGrants.count, new WriteGrant(p)))
+    val range     = Output(new ClearRange(p)) // of BEGIN_CYCLE (the live table) and CLEAR_BITMAP
+  })
+  import Contract.{Area => A, _}
+  private def lines(bytes: UInt): UInt = (bytes >> p.lineLog2)(p.lineAddress - 1, 0)
+  private def grant(i: Int, valid: Bool, first: UInt, count: UInt): Unit = {
+    io.grants(i).valid := valid
+    io.grants(i).first := first
+    io.grants(i).count := count
+  }
+  private def bitmapOf(which: UInt): Area = Mux(which(0), io.areas(A.Bitmap1), io.areas(A.Bitmap0))
+  val c         = io.config
+  val target    = bitmapOf(io.command.argument)
+  val pageFirst = DeviceIdentityLayout.At / 64
+  grant(0, true.B, pageFirst.U, ((CountersLayout.At + CountersLayout.Bytes) / 64 - pageFirst).U)
+  grant(1, io.ringsGood, lines(io.ring.offset), lines(io.ring.size))
+  grant(2, io.inCycle, c.live, lines(io.areas(A.Live).size))
+  grant(3, io.inCycle, c.spill, lines(io.areas(A.Spill).size))
+  grant(4, io.inCycle, c.bitmap, lines(bitmapOf(io.bitmap).size))
+  grant(5, io.clearing, lines(target.offset), lines(target.size))
+
+  val halvesLog2 = c.regionLog2 - c.alignmentLog2 - 8.U
+  val payload    = io.command.payload
+  io.range.first := Cat(lines(target.offset), 0.U(1.W)) + (payload(0) << halvesLog2)(p.lineAddress, 0)
+  io.range.count := (payload(1) << halvesLog2)(p.lineAddress, 0)
+  when(io.command.opcode === Op.BeginCycle.U) {
+    io.range.first := Cat(c.live, 0.U(1.W))
+    io.range.count := (c.regionCount +& 3.U) >> 2
+  }
+}
+
+object WriteGrants { val count = 6 }

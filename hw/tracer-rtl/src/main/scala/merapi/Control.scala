@@ -7,58 +7,15 @@ import chisel3.util._
 /** Commands, handshake, pause, abort, faults, idle: the one place where things are decided, one at a time.
   *
   * It looks at the host's two lines again and again (HostLook) and decides what comes first (see `Decide`): faults,
-  * generation, abort, pause, then commands (CommandCheck), then what an idle tracer owes. Long commands (a sweep, clearing) run beside it, so that
-  * requests are seen within a poll. Whatever it waits for in a state of its own ends by itself: memory answers, or the
-  * draining of a held core, which needs memory alone. DONE entries that find the completion ring full wait in
-  * `done` while polling goes on.
+  * generation, abort, pause, then commands (SubmissionFetch, CommandCheck), then what an idle tracer
+  * owes. Long commands (a sweep, clearing) run beside it, so that requests are seen within a poll. Whatever it waits for in a
+  * state of its own ends by itself: memory answers, or the draining of a held core, which needs memory alone. DONE entries
+  * that find the completion ring full wait in `done` while polling goes on.
   *
   * The unit is the only one that writes the control page, and the page's lines are written strictly in order.
   */
 class Control(p: TracerParameters) extends Module {
-  val io = IO(new Bundle {
-    val who         = Input(new DeviceIdentity)
-    val windowLines = Input(UInt((p.lineAddress + 1).W))
-    val core        = Input(new CoreStatus(p))
-    val orders      = Output(new CoreOrders(p))
-    val memoryQuiet = Input(Bool())
-    val fault       = Flipped(Valid(new FaultReport)) // from anywhere
-    val config      = Output(new TraceConfig(p))
-    val grants      = Output(Vec(WriteGrants.count, new WriteGrant(p)))
-    val slice       = Decoupled(new Slice(p))
-    val clear       = Valid(new ClearRange(p))
-    val grey        = Decoupled(new RawReference(p))
-    val greyEnds    = Input(new GreyEnds(p))
-    // Reporter
-    val cycle       = Output(UInt(32.W))
-    val consumed    = Output(UInt(64.W))
-    val ring        = Output(UInt(p.lineAddress.W))
-    val ringLog2    = Output(UInt(5.W))
-    val entry       = Decoupled(new Completion)
-    val flushReports = Output(Bool())
-    val restart     = Output(Bool())
-    val dropReports = Output(Bool())
-    val forgetSeen  = Output(Bool())
-    val written     = Input(UInt(64.W))
-    val produced    = Input(UInt(64.W))
-    val reportsEmpty = Input(Bool())
-    val reportsFull = Input(Bool())
-    // Counters and page
-    val clearCounters = Output(Bool())
-    val pauseTime   = Valid(UInt(64.W))
-    val page        = Output(new PageState)
-    val pageWrite   = Decoupled(UInt(PageLine.count.W))
-    val pageBusy    = Input(Bool())
-    val latchRead   = new ReadPort(p)
-    val read        = new ReadPort(p)
-    val fetchRead   = new ReadPort(p)
-    val tracing     = Output(Bool())
-    val rounds      = Output(Bool())
-    val greys       = Output(UInt(3.W))
-    val rescan      = Output(Bool())
-    val paused      = Output(Bool())
-    val step        = Output(UInt(6.W)) // state of this unit, for debugging
-    val sleeping    = Output(Bool()) // nothing to do before the host does something
-  })
+  val io = IO(new ControlPorts(p))
   import Contract._
 
   object State extends ChiselEnum {

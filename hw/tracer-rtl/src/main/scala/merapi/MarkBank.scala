@@ -32,7 +32,7 @@ class MarkBank(p: TracerParameters) extends Module {
   private val markLine = p.objectBits - 9
   private val setBits  = log2Ceil(p.bitmapLines)
   private val writeBacks = 8
-  private val epochBits  = 3
+  private val epochBits  = 8
 
   val io = IO(new Bundle {
     val config    = Input(new TraceConfig(p))

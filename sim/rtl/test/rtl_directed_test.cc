@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What generated heaps do not pin down: work that must be done once, and time. MERAPI_PRESET as in rtl_test.cc.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+
+#include "sim/rtl/test/rtl_machine.h"
+#include "sim/test/random.h"
+
+namespace merapi::sim::rtl::test {
+namespace {
+
+using merapi::sim::test::Random;
+using merapi::sim::test::WindowShape;
+constexpr uint64_t kPatience = 20'000'000;
+constexpr uint64_t kPowerUp = 20'000;  // on-chip memories are swept
+constexpr uint32_t kNode = 0x1000, kArray = 0x2000;
+constexpr uint64_t kNodeBytes = 24;
+
+WindowShape shape() {
+  WindowShape s;
+  s.region_log2 = 20;
+  s.regions = 8;
+  s.spill_bytes = 1 << 20;
+  return s;
+}
+
+// Nodes of two references in the upper half of the heap, arrays in the lower one.
+class RtlDirected : public testing::Test {
+ protected:
+  RtlDirected() : window_(shape()) {
+    merapi_shape node{};
+    node.klass_word = kNode;
+    node.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    node.size_words = kNodeBytes / 8;
+    window_.put_shape(node, {{12, 2}});
+    merapi_shape array{};
+    array.klass_word = kArray;
+    array.kind = MERAPI_SHAPE_KIND_OBJ_ARRAY;
+    array.element_log2 = 2;
+    array.header_bytes = 16;
+    window_.put_shape(array);
+    for (uint32_t r = 0; r < window_.shape.regions; r++) {
+      window_.limits()[r] = (uint64_t{r} + 1) << window_.shape.region_log2;
+    }
+    options_.timing = {25, 25, 100, 1};
+    if (const char* preset = std::getenv("MERAPI_PRESET")) options_.preset = preset;
+  }
+  void klass(uint64_t at, uint32_t word) { std::memcpy(window_.heap() + at + 8, &word, 4); }
+  void refer(uint64_t field, uint64_t to) {
+    uint32_t narrow =
+        uint32_t((window_.shape.heap_base + to - window_.shape.narrow_base) >> window_.shape.narrow_shift);
+    std::memcpy(window_.heap() + field, &narrow, 4);
+  }
+  uint64_t node(uint64_t i) const {
+    return window_.shape.regions / 2 * (uint64_t{1} << window_.shape.region_log2) + i * kNodeBytes;
+  }
+  void make_node(uint64_t i) { klass(node(i), kNode); }
+  void make_array(uint64_t at, uint32_t length) {
+    klass(at, kArray);
+    std::memcpy(window_.heap() + at + 12, &length, 4);
+  }
+  RtlMachine& start() {
+    machine_ = std::make_unique<RtlMachine>(&window_, options_);
+    EXPECT_TRUE(machine_->attach());
+    machine_->run(kPowerUp);
+    machine_->begin(0);
+    machine_->command(MERAPI_OP_TRACE_REGION, 0, window_.shape.regions, 0);
+    return *machine_;
+  }
+  bool finish() {
+    return machine_->run_until(
+        [&] {
+          machine_->complete();
+          return machine_->idle();
+        },
+        kPatience);
+  }
+
+  Window window_;
+  RtlMachineOptions options_;
+  std::unique_ptr<RtlMachine> machine_;
+};
+
+// However many lanes share an array: every reference of it is read once.
+TEST_F(RtlDirected, ALongArrayIsReadOnce) {
+  for (uint32_t length : {1u, 11u, 12u, 140u, 5000u, 100'000u}) {
+    std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+    std::memset(window_.heap(), 0, window_.heap_bytes());
+    make_array(64, length);
+    uint64_t nodes = 0;
+    for (uint32_t i = 0; i < length; i += 7) {
+      make_node(nodes);
+      refer(64 + 16 + 4 * uint64_t{i}, node(nodes++));
+    }
+    window_.mark(0, 64);
+    start();
+    ASSERT_TRUE(finish());
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_SCANNED), nodes + 1);
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), length + 2 * nodes) << length;
+  }
+}
+
+// The host's wait for a pause while as many bitmap lines as possible are dirty: 5 us at 250 MHz, the time until the
+// tracer looks included, with a memory that answers after 100 ns and takes one line a cycle.
+TEST_F(RtlDirected, APauseTakesFiveMicroseconds) {
+  Random random(1);
+  const uint64_t nodes = 150'000;
+  make_array(64, uint32_t(nodes));
+  for (uint64_t i = 0; i < nodes; i++) {
+    make_node(i);
+    refer(64 + 16 + 4 * i, node(i));
+    refer(node(i) + 12, node(random.below(nodes)));
+    refer(node(i) + 16, node(random.below(nodes)));
+  }
+  window_.mark(0, 64);
+  start();
+  uint64_t longest = 0;
+  int pauses = 0;
+  for (; pauses < 12 && !machine_->idle(); pauses++) {
+    machine_->run(4000 + random.below(3000));
+    uint64_t before = machine_->simulation->cycles();
+    machine_->request_pause();
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->pause_acknowledged(); }, kPatience));
+    longest = std::max(longest, machine_->simulation->cycles() - before);
+    machine_->resume();
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->resume_acknowledged(); }, kPatience));
+    machine_->complete();
+  }
+  EXPECT_GT(pauses, 3);
+  EXPECT_LE(longest, 1250u);
+  RecordProperty("longest_pause_cycles", int(longest));
+  ASSERT_TRUE(finish());
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
+}
+
+}  // namespace
+}  // namespace merapi::sim::rtl::test

@@ -1,0 +1,54 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The regression of the tracer's RTL as pytest cases: one for each preset and kind of run.
+
+`make rtl` builds the program. MERAPI_SEEDS: random seeds per case (20; MERAPI_FULL=1: 200)."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+BUILD = ROOT / "build" / "rtl"
+PROGRAM = BUILD / "sim" / "test" / "rtl_test"
+CASES = ["Plain", "Pauses", "PausesWithReclaim", "Aborts", "Drops", "SlowHost"]
+SEEDS = os.environ.get("MERAPI_SEEDS", "200" if os.environ.get("MERAPI_FULL") else "20")
+
+
+def presets():
+    found = sorted(
+        json.loads(p.read_text())["name"] for p in BUILD.glob("*/preset.json") if (p.parent / "obj").exists()
+    )
+    return found or ["sim-small"]
+
+
+def run(filter_, preset):
+    assert PROGRAM.exists(), f"expected {PROGRAM.relative_to(ROOT)}; `make rtl` builds it"
+    environment = dict(os.environ, MERAPI_PRESET=preset, MERAPI_SEEDS=SEEDS)
+    done = subprocess.run(
+        [PROGRAM, f"--gtest_filter={filter_}"],
+        capture_output=True,
+        text=True,
+        timeout=3600,
+        env=environment,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert "[  PASSED  ] 0 tests" not in done.stdout, "the filter matched nothing"
+
+
+@pytest.mark.parametrize("preset", presets())
+@pytest.mark.parametrize("case", CASES)
+def test_traces_as_the_closure(case, preset):
+    run(f"RtlTrace.{case}", preset)
+
+
+def test_faults():
+    run("RtlFault.*", "sim-small")
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_directed(preset):
+    run("RtlDirected.*", preset)

@@ -65,7 +65,7 @@ run: run-arguments jdk apps ## run a real Java program with its heap in a window
 	@python3 sim/run/run.py --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --app "$$APP"
 
 .PHONY: test
-test: jdk apps ## everything: native, JVM, runner and style tests
+test: jdk apps qemu-setup ## everything: native, JVM, runner, guest and style tests
 	@$(PYTEST)
 
 .PHONY: test-native

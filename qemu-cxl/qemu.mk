@@ -24,10 +24,14 @@ qemu: jdk apps qemu-setup ## the program of `run` in a guest with a CXL expander
 qemu-shell: jdk apps qemu-setup ## a shell in such a guest, everything set up
 	@python3 qemu-cxl/emulate.py --shell --device "$$DEVICE" --topology "$$TOPOLOGY"
 
+ifeq ($(DEVICE),rtl)
+qemu qemu-shell: rtl-simulations
+endif
+
 .PHONY: bench-qemu
 bench-qemu: native qemu-setup ## measure the emulation: boot, reads, doorbell to completion; build/bench/qemu.json
 	@python3 qemu-cxl/bench_qemu.py
 
 .PHONY: test-qemu
-test-qemu: jdk apps qemu-setup ## tests in guests: provisioning, shared memory, tracer function, JVM, topologies
+test-qemu: jdk apps qemu-setup rtl-simulations ## tests in guests: provisioning, shared memory, tracer function, JVM, topologies
 	@$(PYTEST) qemu-cxl/test

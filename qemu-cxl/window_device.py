@@ -12,12 +12,12 @@ PATIENCE_US = 2_000_000
 
 
 def engine_arguments(name):
-    """Arguments of merapi-device that choose the device `name`, with the patience for a guest."""
+    """Arguments of merapi-device that choose the device `name`, with the patience for a guest. A simulated tracer asks
+    for more by itself."""
     arguments = list(DEVICES[name])
     if "--patience-us" in arguments:
-        at = arguments.index("--patience-us")
-        del arguments[at : at + 2]
-    return [*arguments, "--patience-us", str(PATIENCE_US)]
+        arguments[arguments.index("--patience-us") + 1] = str(PATIENCE_US)
+    return arguments
 
 
 def start_serving(device, command):
@@ -44,9 +44,9 @@ def start_serving(device, command):
 class WindowDevice(Device):
     """merapi-device on the file `window`. Neither side hears the other's futex: both poll, at most 1 ms apart."""
 
-    def __init__(self, program, name, folder, window):
-        super().__init__(program, name, folder)
+    def __init__(self, program, name, folder, window, options=()):
+        super().__init__(program, name, folder, options)
         self.window = window
 
     def __enter__(self):
-        return start_serving(self, [self.program, *engine_arguments(self.name), "--window", self.window])
+        return start_serving(self, [self.program, *engine_arguments(self.name), *self.options, "--window", self.window])

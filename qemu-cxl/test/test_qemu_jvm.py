@@ -8,12 +8,14 @@ import threading
 import time
 
 import emulate
+from common import BUILD
 from emulate import DEVICE_PROGRAM
 from jvm_log import read
 from window_device import WindowDevice
 
 HEAP = ["-Xms192m", "-Xmx192m", "-XX:+ExplicitGCInvokesConcurrent"]
 LONGEST = 300
+SIMULATION = BUILD / "rtl/lib/merapi-rtl-sim-small.so"
 
 
 def program(name, *arguments):
@@ -31,7 +33,11 @@ def java(machine, name, log, arguments):
 
 
 def all_right(log):
-    return all([c.verify[k] for k in ("missed", "incomplete", "live_mismatch")] == [0, 0, 0] for c in log.offloaded())
+    """Every cycle that came to its remark was verified there; the program may end in the middle of one."""
+    verified = [c.verify for c in log.offloaded() if c.remark_ms is not None]
+    return bool(verified) and all(
+        v is not None and [v[k] for k in ("missed", "incomplete", "live_mismatch")] == [0, 0, 0] for v in verified
+    )
 
 
 class Background:
@@ -67,7 +73,20 @@ def test_cycles_are_marked_from_outside_and_verified(window, tmp_path):
     cycles = log.offloaded()
     assert len(cycles) >= 3, output
     assert log.fallbacks == []
-    assert all(cycle.trace["objects"] > 100_000 and cycle.verify for cycle in cycles)
+    # A cycle during the program's start finds little, the others its map.
+    assert max(cycle.trace["objects"] for cycle in cycles) > 100_000
+    assert all_right(log)
+
+
+def test_cycle_is_marked_by_the_simulated_tracer(window, tmp_path):
+    assert SIMULATION.exists(), f"expected {SIMULATION}, found nothing; run 'make rtl-simulations'"
+    with WindowDevice(DEVICE_PROGRAM, "rtl", tmp_path, window.file, ["--preset", "sim-small"]) as device:
+        arguments = ["-Xms64m", "-Xmx64m", *program("MarkBench", "list", 1, 5000)[2:]]
+        status, output, log = java(window.machine, f"dax:{window.device}", "rtl.log", arguments)
+        assert device.alive()
+    assert status == 0, output
+    assert log.offloaded(), output
+    assert log.fallbacks == []
     assert all_right(log)
 
 

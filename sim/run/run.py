@@ -46,7 +46,7 @@ def fail(message, status=1):
 
 
 # With a simulated tracer, thousands of times slower than a real one: still a million live objects.
-RTL_PACKAGES = 9_000
+RTL_PACKAGES = 12_000
 RTL_FLAGS = ["-Xms1g", "-Xmx1g", "-XX:+ExplicitGCInvokesConcurrent"]
 
 

@@ -41,30 +41,39 @@ void G1MerapiGreys::reset(const G1CMBitMap* bitmap, uint32_t cycle) {
 void G1MerapiGreys::submit() {
   const int Batch = 64;
   merapi_submission entries[Batch];
+  int rest[Batch];  // what is left of the pending ones behind each entry
   while (!_pending.is_empty()) {
     int count = 0;
-    int taken = 0;
     int left = _pending.length();
     while (count < Batch && left > 0) {
-      merapi_submission* entry = &entries[count++];
+      merapi_submission* entry = &entries[count];
       memset(entry, 0, sizeof(*entry));
       entry->opcode = MERAPI_OP_GREY;
       entry->cycle = _cycle;
       while (entry->count < MERAPI_ENTRY_WORDS && left > 0) {
-        entry->payload[entry->count++] = _pending.at(--left);
-        taken++;
+        // What waited for room may have been marked meanwhile: a slow device would
+        // be kept busy with values that were found before it came to their objects.
+        uint64_t address = _pending.at(--left);
+        if (!_bitmap->is_marked(cast_to_oop((uintptr_t)address))) {
+          entry->payload[entry->count++] = address;
+        }
       }
+      if (entry->count > 0) {
+        rest[count++] = left;
+      }
+    }
+    if (count == 0) {
+      _pending.clear();
+      return;
     }
     int accepted = G1MerapiLibrary::submit(_window, entries, count);
     if (accepted <= 0) {
       return;  // full, or the device is gone, which the serving loop finds out
     }
-    int words = 0;
     for (int i = 0; i < accepted; i++) {
-      words += entries[i].count;
+      _submitted += entries[i].count;
     }
-    _pending.trunc_to(_pending.length() - words);
-    _submitted += words;
+    _pending.trunc_to(rest[accepted - 1]);
     if (accepted < count) {
       return;
     }

@@ -5,6 +5,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 from pathlib import Path
 
 from device import Device, DeviceError
@@ -14,6 +15,7 @@ from window_device import engine_arguments, start_serving
 FRONT = Path(__file__).resolve().parents[1] / "build/qemu/bin/merapi-pci-front"
 
 
+RESTART_SECONDS = 20
 # The engine proper starts when the file $0 is not there (any more).
 WHEN_FREE = 'while [ -e "$0" ]; do sleep 0.1; done; exec "$@"'
 
@@ -55,11 +57,17 @@ class PciFront(Device):
         self.gate.unlink(missing_ok=True)
 
     def kill_engine(self):
-        """Kill the engine; the front starts another one."""
-        pid = self.engine()
-        if pid is not None:
+        """Kill the engine, and wait until the front has started another one."""
+        killed, deadline = self.engine(), time.monotonic() + RESTART_SECONDS
+        if killed is not None:
             with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
+                os.kill(killed, signal.SIGKILL)
+        while self.engine() in (None, killed):
+            if time.monotonic() > deadline:
+                raise DeviceError(
+                    f"expected another engine within {RESTART_SECONDS} s, found none; see {self.log.name}"
+                )
+            time.sleep(0.01)
 
     def qemu_options(self, bridge=0, slot=0):
         """QEMU's options for the function, as function 1 beside the expander in that slot."""

@@ -10,7 +10,7 @@ def read_register(machine, bar, offset):
     return int(machine.check(f"busybox devmem {bar + offset:#x} 32"), 0)
 
 
-def wait_for(condition, seconds=20):
+def wait_for(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, f"waited {seconds} s"
@@ -78,7 +78,9 @@ def test_driver_unbound_under_a_user(tracer):
     machine = tracer.machine
     address = machine.check(f"basename $(readlink -f {tracer.folder})")
     bus = "/sys/bus/pci/drivers/merapi_tracer"
-    machine.check(f"merapi-ring {tracer.device} {tracer.memory} 1000000 >/run/ring 2>&1 & sleep 0.5")
+    interrupts = tracer.attribute("interrupts")
+    machine.check(f"merapi-ring {tracer.device} {tracer.memory} 10000000 >/run/ring 2>&1 &")
+    wait_for(lambda: tracer.attribute("interrupts") > interrupts)
     machine.check(f"echo {address} > {bus}/unbind")
     wait_for(lambda: machine.run("pidof merapi-ring")[0] != 0)
     assert "Input/output error" in machine.check("cat /run/ring")

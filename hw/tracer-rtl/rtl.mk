@@ -41,7 +41,7 @@ $(RTL_TOOLS)/dramsim3: hw/tracer-rtl/rtl.mk
 	@touch $(RTL_TOOLS)/crate/lib.rs
 	@echo "rtl: fetching DRAMsim3 (crate dramsim3 $(RTL_DRAMSIM3_VERSION))"
 	@cd $(RTL_TOOLS)/crate && cargo vendor -q --versioned-dirs $(RTL_TOOLS)/vendor > /dev/null
-	@ln -sfn $(RTL_TOOLS)/vendor/dramsim3-$(RTL_DRAMSIM3_VERSION)/DRAMsim3 $@
+	@ln -sfn $(RTL_TOOLS)/vendor/dramsim3-$(RTL_DRAMSIM3_VERSION)/DRAMsim3 $@ && touch $@
 
 $(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) | $(RTL_MILL)
 	@echo "rtl: elaborating $*"

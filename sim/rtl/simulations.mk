@@ -31,6 +31,16 @@ $(eval $(call rtl_simulation_rule,fast,))
 $(eval $(call rtl_simulation_rule,waves,--trace))
 .PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/fast/ready $(RTL_BUILD)/%/waves/ready
 
+# DRAMsim3 comes as a crate. Debian 12 has a cargo that reads today's registries under another name than Debian 13.
+.PHONY: rtl-cargo
+rtl-cargo:
+	@[ -e $(RTL_TOOLS)/dramsim3 ] || command -v cargo > /dev/null || { \
+	  [ "$$(id -u)" = 0 ] || { echo "rtl: expected cargo, found none; as root run: apt-get install cargo-web (Debian 12) or cargo (13)" >&2; exit 1; }; \
+	  echo "rtl: installing cargo"; mkdir -p $(RTL_TOOLS); \
+	  { apt-get update -q && { apt-get install -y --no-install-recommends cargo-web || apt-get install -y --no-install-recommends cargo; }; } \
+	    > $(RTL_TOOLS)/cargo.log 2>&1 || { tail -15 $(RTL_TOOLS)/cargo.log; exit 1; }; }
+$(RTL_TOOLS)/dramsim3: | rtl-cargo
+
 .PHONY: rtl-simulations
 rtl-simulations: $(RTL_BUILD)/lib/ready ## build the simulated tracers of DEVICE=rtl and merapi-replay --rtl (RTL_SIMULATIONS=)
 

@@ -69,7 +69,7 @@ def test_a_failing_program_fails_the_run():
 def test_unknown_device():
     done = run("--device", "abacus")
     assert done.returncode == 2
-    assert "expected one of model, found 'abacus'" in done.stderr
+    assert "expected one of model, rtl, found 'abacus'" in done.stderr
 
 
 def test_stopping_leaves_nothing_behind():

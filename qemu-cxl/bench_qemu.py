@@ -36,11 +36,6 @@ HOW = {
 }
 
 
-def cpu_seconds(pid):
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
-
-
 def boot(folder, round_trips):
     """One guest from launch to end. Returns (boot, read, round trips or None)."""
     out = folder / "out"
@@ -54,7 +49,7 @@ def boot(folder, round_trips):
         times = {
             "agent_s": round(machine.ready_s, 2),
             "dax_s": round(machine.seconds(), 2),
-            "cpu_s": round(cpu_seconds(machine.process.pid), 2),
+            "cpu_s": round(machine.cpu_seconds(), 2),
             "load_before": round(load, 1),
         }
         speeds = machine.check(f"merapi-dax read {device} {READ_MIB * MIB}", 300).splitlines()[-1].split()

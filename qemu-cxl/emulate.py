@@ -133,14 +133,14 @@ def run(args, out):
     print(f"starting a guest with the topology '{args.topology}' under {accelerator.upper()}", flush=True)
     with machine_of(args, out, accelerator) as machine:
         first = machine.provision()[0]
-        ready_s = machine.seconds()
+        ready_s, ready_cpu_s = machine.seconds(), machine.cpu_seconds()
         print(f"{first['device']} of {first['bytes'] >> 20} MiB is ready {ready_s:.1f} s after launch", flush=True)
         window = tracer_window(machine, first)
         command = java_command(window, "/merapi/out/jvm.log", default_program(args.rounds))
         print(f"device: {args.device} behind {window}\nprogram: {shlex.join(command)}", flush=True)
         java_begin = time.monotonic()
         status, read = run_java(machine, command, out / "jvm.log", args.seconds)
-        java_s = time.monotonic() - java_begin
+        java_s, cpu_s = time.monotonic() - java_begin, machine.cpu_seconds()
         interrupts = int(machine.check(f"cat {TRACER_FOLDER}/interrupts"))
         died = not machine.front.alive()
     result = report.build(read, args.device, command, status)
@@ -154,6 +154,8 @@ def run(args, out):
         "interrupts": interrupts,
         "launch_to_agent_s": round(machine.ready_s, 2),
         "launch_to_dax_s": round(ready_s, 2),
+        "launch_to_dax_cpu_s": round(ready_cpu_s, 2),
+        "qemu_cpu_s": round(cpu_s, 2),
         "java_s": round(java_s, 2),
         "total_s": round(time.monotonic() - begin, 2),
         "packages": args.packages,

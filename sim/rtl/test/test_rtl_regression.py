@@ -52,3 +52,11 @@ def test_faults():
 @pytest.mark.parametrize("preset", presets())
 def test_directed(preset):
     run("RtlDirected.*", preset)
+
+
+def test_units():
+    """Single blocks under ChiselSim."""
+    done = subprocess.run(
+        ["make", "test-rtl-units"], cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

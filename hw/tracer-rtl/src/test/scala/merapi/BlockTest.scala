@@ -1,0 +1,116 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+import chisel3.simulator.scalatest.ChiselSim
+import org.scalatest.funsuite.AnyFunSuite
+
+import scala.collection.mutable
+import scala.util.Random
+
+/** What tests of single blocks share: parameters small enough that everything overflows, a memory behind ports, coins
+  * for back-pressure. Every test runs several seeds; a failure names its seed.
+  */
+abstract class BlockTest extends AnyFunSuite with ChiselSim {
+  val p: TracerParameters = TracerParameters.simSmall
+
+  /** A seed alone: -DmerapiSeed=N. */
+  def seeds(count: Int): Seq[Int] = sys.props.get("merapiSeed").map(s => Seq(s.toInt)).getOrElse(1 to count)
+
+  /** A configuration for a heap of `regions` regions of 64 KiB, 4-byte references, every area at a line of its own. */
+  def configure(c: TraceConfig, regions: Int): Unit = {
+    val values = Map(
+      "heapBase"       -> Config.heapBase,
+      "narrowBase"     -> BigInt(0),
+      "narrowShift"    -> BigInt(3),
+      "wideOops"       -> BigInt(0),
+      "wideKlass"      -> BigInt(0),
+      "alignmentLog2"  -> BigInt(3),
+      "regionLog2"     -> BigInt(16),
+      "regionCount"    -> BigInt(regions),
+      "mirrorOffset"   -> BigInt(32),
+      "heapBytes"      -> BigInt(regions) * 65536,
+      "flagShift"      -> BigInt(0),
+      "heap"           -> BigInt(Config.heap),
+      "limits"         -> BigInt(Config.limits),
+      "live"           -> BigInt(Config.live),
+      "bitmap"         -> BigInt(Config.bitmap),
+      "shapes"         -> BigInt(Config.shapes),
+      "shapesLog2"     -> BigInt(4),
+      "extension"      -> BigInt(Config.extension),
+      "extensionLines" -> BigInt(4),
+      "spill"          -> BigInt(Config.spill),
+      "spillPerLane"   -> BigInt(8)
+    )
+    c.elements.foreach { case (name, field) => field.asInstanceOf[UInt].poke(values(name)) }
+  }
+
+  /** Lines by number; those never written are zero. */
+  class Memory(random: Random, least: Int = 2, most: Int = 12) {
+    val lines = mutable.Map.empty[BigInt, BigInt].withDefaultValue(BigInt(0))
+    private val reads  = mutable.Map.empty[ReadPort, mutable.ArrayBuffer[(Int, BigInt, BigInt)]]
+    private val writes = mutable.Map.empty[WritePort, mutable.ArrayBuffer[(Int, BigInt, BigInt, BigInt)]]
+    private var now    = 0
+    var busyRead  = 0
+    var busyWrite = 0
+
+    def word(line: Int, i: Int): BigInt = (lines(line) >> (64 * i)) & ((BigInt(1) << 64) - 1)
+    def setWord(line: Int, i: Int, value: BigInt): Unit = {
+      val mask = ((BigInt(1) << 64) - 1) << (64 * i)
+      lines(line) = (lines(line) & ~mask) | (value << (64 * i))
+    }
+    private def later: Int = now + least + random.nextInt(most - least + 1)
+
+    /** Before the clock's edge: take requests and give answers for one cycle; out of order, with random ready. */
+    def serve(port: ReadPort): Unit = {
+      val waiting = reads.getOrElseUpdate(port, mutable.ArrayBuffer.empty)
+      val due     = waiting.indexWhere(_._1 <= now)
+      port.response.valid.poke(due >= 0)
+      if (due >= 0) {
+        val (_, tag, line) = waiting.remove(due)
+        port.response.bits.tag.poke(tag)
+        port.response.bits.data.poke(lines(line))
+      }
+      val ready = random.nextInt(4) != 0
+      port.request.ready.poke(ready)
+      if (ready && port.request.valid.peek().litToBoolean) {
+        val tag = port.request.bits.tag.peek().litValue
+        assert(!waiting.exists(_._2 == tag), s"tag $tag is outstanding already")
+        waiting += ((later, tag, port.request.bits.line.peek().litValue))
+        busyRead += 1
+      }
+    }
+    def serve(port: WritePort): Unit = {
+      val waiting = writes.getOrElseUpdate(port, mutable.ArrayBuffer.empty)
+      val due     = waiting.indexWhere(_._1 <= now)
+      port.done.valid.poke(due >= 0)
+      if (due >= 0) {
+        val (_, tag, line, data) = waiting.remove(due)
+        port.done.bits.poke(tag)
+        lines(line) = data
+      }
+      val ready = random.nextInt(4) != 0
+      port.request.ready.poke(ready)
+      if (ready && port.request.valid.peek().litToBoolean) {
+        val tag = port.request.bits.tag.peek().litValue
+        assert(!waiting.exists(_._2 == tag), s"tag $tag is outstanding already")
+        waiting += ((later, tag, port.request.bits.line.peek().litValue, port.request.bits.data.peek().litValue))
+        busyWrite += 1
+      }
+    }
+    def outstanding(port: ReadPort): Seq[BigInt]  = reads.get(port).toSeq.flatMap(_.map(_._3))
+    def outstanding(port: WritePort): Seq[BigInt] = writes.get(port).toSeq.flatMap(_.map(_._3))
+    def tick(): Unit = now += 1
+  }
+}
+
+object Config {
+  val heapBase  = BigInt("600000000", 16)
+  val limits    = 0x1000
+  val live      = 0x2000
+  val bitmap    = 0x3000
+  val shapes    = 0x4000
+  val extension = 0x5000
+  val spill     = 0x6000
+  val heap      = 0x10000
+}

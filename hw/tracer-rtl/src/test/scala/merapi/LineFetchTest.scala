@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+
+import scala.collection.mutable
+import scala.util.Random
+
+/** Heap lines for many slots: every request is answered once, with the line it asked for; lines that are here or on
+  * their way are not asked for again.
+  */
+class LineFetchTest extends BlockTest {
+  test("answers every slot with its line") {
+    simulate(new LineFetch(p)) { fetch =>
+      for (seed <- seeds(4)) {
+        val random = new Random(seed)
+        val memory = new Memory(random, 5, 40)
+        fetch.reset.poke(true)
+        fetch.clock.step(2)
+        fetch.reset.poke(false)
+        fetch.io.invalidate.poke(false)
+        val waiting = mutable.Map.empty[Int, Int] // slot: line
+        var version = 1
+        def fill(): Unit = for (l <- 0 until 200) memory.lines(Config.heap + l) = BigInt(l) * 1000 + version
+        fill()
+        var served, hot = 0
+        for (t <- 0 until 6000) {
+          val stop = t % 2000 > 1800 // then everything ends
+          val free = (0 until p.slots).filterNot(waiting.contains)
+          val ask  = !stop && free.nonEmpty && random.nextInt(4) != 0
+          fetch.io.request.valid.poke(ask)
+          // Neighbours most of the time, so that slots wait for each other's lines.
+          val line = if (random.nextInt(3) != 0) t / 40 % 190 + random.nextInt(4) else random.nextInt(200)
+          val slot = if (free.nonEmpty) free(random.nextInt(free.size)) else 0
+          fetch.io.request.bits.slot.poke(slot)
+          fetch.io.request.bits.line.poke(Config.heap + line)
+          fetch.io.prefetch.valid.poke(!stop && random.nextInt(10) == 0)
+          fetch.io.prefetch.bits.poke(Config.heap + (line + 4) % 200)
+          fetch.io.line.ready.poke(random.nextInt(3) != 0)
+          memory.serve(fetch.io.read)
+          if (ask && fetch.io.request.ready.peek().litToBoolean) waiting(slot) = line
+          if (fetch.io.line.valid.peek().litToBoolean && fetch.io.line.ready.peek().litToBoolean) {
+            val slot = fetch.io.line.bits.slot.peek().litValue.toInt
+            val want = waiting.remove(slot)
+            assert(want.isDefined, s"seed $seed: slot $slot answered without a request")
+            assert(
+              fetch.io.line.bits.data.peek().litValue == BigInt(want.get) * 1000 + version,
+              s"seed $seed: slot $slot has another line, or an old one"
+            )
+            served += 1
+          }
+          fetch.clock.step()
+          memory.tick()
+          if (t % 2000 == 1999) {
+            assert(waiting.isEmpty, s"seed $seed: slots ${waiting.keys} were forgotten")
+            assert(fetch.io.quiet.peek().litToBoolean)
+            // A pause: lines change, and what was kept is dropped.
+            fetch.io.invalidate.poke(true)
+            fetch.clock.step()
+            fetch.io.invalidate.poke(false)
+            version += 1
+            fill()
+          }
+        }
+        assert(served > 1500)
+        assert(memory.busyRead < served, s"seed $seed: ${memory.busyRead} lines fetched for $served requests")
+      }
+    }
+  }
+}

@@ -27,7 +27,7 @@ READY_S, READ_SHARE = 8.0, 0.8
 HOW = {
     "boot": "seconds of the host's clock from QEMU's launch to the agent's first line and to /dev/dax0.0 made from the "
     "bare expander; cpu_s is what QEMU's process took of the processors until then",
-    "read": "MB/s of 64-bit loads in sequence by a program in the guest, best of three passes, expander mapped through "
+    "read": "MB/s of 64-bit loads in sequence by a program in the guest, best of five passes, expander mapped through "
     "/dev/dax0.0 and ordinary memory mapped privately; median of the boots",
     "round_trips": "in the guest: a FENCE is submitted, the PCI function's doorbell is written through the driver, the "
     "program sleeps in the driver until the interrupt, and finds the completion; microseconds of the guest's clock "

@@ -3,6 +3,7 @@
 
 import json
 
+import pytest
 from topology import MIB
 
 SIZE = 1024 * MIB
@@ -47,10 +48,32 @@ def test_writes_to_the_file_are_seen_in_the_guest(window):
 
 
 def test_expander_is_mapped_directly(window):
-    # Each access as a call into QEMU's device model would be a hundred times slower than memory.
-    speeds = window.machine.check(f"merapi-dax read {window.device} {32 * MIB}", 120).splitlines()
-    expander, ordinary = map(float, speeds[-1].split())
-    assert expander >= 0.5 * ordinary, f"expander {expander} MB/s, ordinary memory {ordinary} MB/s"
+    # Each access as a call into QEMU's device model would be a hundred times slower than memory, always; what other
+    # work on this machine takes away is gone in another attempt.
+    found = []
+    for _ in range(10):
+        speeds = window.machine.check(f"merapi-dax read {window.device} {32 * MIB}", 120).splitlines()
+        expander, ordinary = map(float, speeds[-1].split())
+        if expander >= 0.5 * ordinary:
+            return
+        found.append(f"expander {expander} MB/s, ordinary memory {ordinary} MB/s")
+    pytest.fail("; ".join(found))
+
+
+def test_another_window_on_the_same_expander(window):
+    """The first device gives up its end, the second lies there, and goes again; the first gets all of it back by being
+    made anew."""
+    machine = window.machine
+    made = machine.merapi("create-window dax0.0 --size 256M --shrink dax0.0")
+    assert (made["window"], made["bytes"]) == ("dax:/dev/dax0.1", 256 * MIB)
+    listed = {d["dax"]: d["bytes"] for d in machine.merapi("list")["dax"]}
+    assert listed == {"dax0.0": SIZE - 256 * MIB, "dax0.1": 256 * MIB}
+    machine.check("merapi-dax poke /dev/dax0.1 4096 0x5152")
+    assert window.host_peek(SIZE - 256 * MIB + 4096) == 0x5152
+    machine.merapi("destroy-window dax0.1")
+    assert machine.run("ls /dev/dax0.1")[0] != 0
+    assert machine.merapi(f"release {window.found['memdev']}")["changed"]
+    assert machine.provision() == [window.found]
 
 
 def test_released_and_provisioned_again_no_stale_mapping(window):

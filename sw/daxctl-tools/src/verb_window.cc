@@ -57,10 +57,12 @@ int create_file(const CreateOptions& o) {
 // A dax region's number: the X of its devices daxX.Y.
 std::string region_number(const DaxDevice& device) { return device.name.substr(3, device.name.find('.') - 3); }
 
+// Folders mapping0, mapping1, ...; "mapping" itself is where one is asked for.
 unsigned extents(const DaxDevice& device) {
+  const std::string head = "mapping";
   unsigned count = 0;
   for (const std::string& entry : entries(sysfs_root() + "/bus/dax/devices/" + device.name))
-    count += entry.rfind("mapping", 0) == 0;
+    count += entry.rfind(head, 0) == 0 && entry.size() > head.size();
   return count;
 }
 
@@ -99,10 +101,11 @@ int create_dax(const CreateOptions& o) {
               "the region may have no contiguous room; 'daxctl list -R' shows it");
   for (const DaxDevice& d : dax_devices()) {
     if (std::count(before.begin(), before.end(), d.name) != 0) continue;
-    if (extents(d) > 1) {
+    const unsigned pieces = extents(d);
+    if (pieces > 1) {
       work.change({"daxctl", "disable-device", d.name}, "see dmesg");
       work.change({"daxctl", "destroy-device", d.name}, "see dmesg");
-      throw Failure(kAbsent, "expected one extent for a window, found " + std::to_string(extents(d)) + " in " + d.name +
+      throw Failure(kAbsent, "expected one extent for a window, found " + std::to_string(pieces) + " in " + d.name +
                                  ", which is gone again: the free room is in pieces; destroy windows between them");
     }
     if (o.as_json) {

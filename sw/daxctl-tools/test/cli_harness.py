@@ -204,6 +204,7 @@ class MockSystem:
         self.write(f"{base}/size", size)
         self.write(f"{base}/align", align)
         self.write(f"{base}/target_node", 1)
+        self.write(f"{base}/mapping", "")
         for i in range(extents):
             self.write(f"{base}/mapping{i}/start", "0x0")
         self.driver(base, driver)

@@ -262,7 +262,7 @@ SUBDIVIDE = """
 case "$1" in
   create-device)
     d=$(dirname $(readlink -f $SYS/bus/dax/devices/dax0.0))/dax0.1
-    mkdir -p $d/mapping0 $EXTRA; echo $5 > $d/size; echo 2097152 > $d/align
+    mkdir -p $d/mapping0 $EXTRA; : > $d/mapping; echo $5 > $d/size; echo 2097152 > $d/align
     ln -s $SYS/bus/dax/drivers/device_dax $d/driver; ln -s $d $SYS/bus/dax/devices/dax0.1; : > $DEV/dax0.1;;
   destroy-device) rm $SYS/bus/dax/devices/dax0.1 $DEV/dax0.1;;
 esac

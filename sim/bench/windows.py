@@ -2,6 +2,7 @@
 """Windows saved from running programs for bench-rtl, each with the time that stock G1 marking took on its heap."""
 
 import json
+import re
 import subprocess
 import zipfile
 from pathlib import Path
@@ -14,7 +15,6 @@ from measured_jvm import BenchError
 FOLDER = BUILD / "bench/windows"
 SOURCES = BUILD / "apps/lib/h2-2.3.232-sources.jar"
 FLAGS = ["-XX:+UseG1GC", "-XX:ConcGCThreads=1", "-XX:+ExplicitGCInvokesConcurrent"]
-# Least heap for a live set, times so much: marking shall not meet a heap that is nearly full.
 GRAPHS = ("hashmap", "graph", "list")
 REAL = ("h2", "jgrapht", "javac", "xml")
 
@@ -76,11 +76,14 @@ def capture(name, kind, megabytes, arguments, tag, java, device_program):
 
 
 def saved_marking(log):
-    """Wall time of the saved cycle's marking on the CPU, from the JVM's log."""
+    """Wall time of the saved cycle's marking on the CPU and that cycle's number, from the JVM's log."""
+    found = None
     for line in Path(log).read_text(errors="replace").splitlines():
-        head, found, rest = line.partition("Marking the saved cycle on the CPU took ")
-        if found:
-            return {"ms": float(rest.split()[0]), "gc_id": int(head.partition("GC(")[2].partition(")")[0] or -1)}
+        _, mark, rest = line.partition("Marking the saved cycle on the CPU took ")
+        if mark:
+            found = float(rest.split()[0])
+        elif found is not None and (end := re.search(r"GC\((\d+)\) Concurrent Mark From Roots [\d.]+ms$", line)):
+            return {"ms": found, "gc_id": int(end[1])}
     return None
 
 

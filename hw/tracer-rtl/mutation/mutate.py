@@ -1,0 +1,200 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""Mutants of the tracer, chosen by Yosys over the whole design: made, then hunted with the regression.
+
+    mutate.py make --yosys CMD --rtl build/rtl/sim-small --out build/mutation/design
+    mutate.py hunt --test build/mutation/sim/test/rtl_test --list build/mutation/design/mutants.txt
+
+`make` writes one Verilog file that holds every mutant, selected by the input `mutant` (0: none). `hunt` runs the
+regression once for each; a mutant is killed when a test fails, an assertion of the design stops the simulation, or the
+run takes several times what it takes without a mutant (a tracer that hangs). It fails when fewer than `--least` are
+killed, or when a survivor is not explained in survivors.json.
+"""
+
+from __future__ import annotations
+
+import argparse
+import concurrent.futures
+import json
+import os
+import re
+import shlex
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+# From cheap to thorough, what survives one meets the next: tests, seeds of each random case, the first seed.
+TIERS = (
+    ("RtlTrace.Plain", 1, 1),
+    ("RtlTrace.*:RtlFault.*", 1, 1),
+    ("RtlTrace.*:RtlFault.*", 6, 2),
+    ("*", 20, 8),
+)
+# A run without a mutant, times this: longer is a hang. The machine may be busy, so that it is not small.
+PATIENCE = 4
+MARK = re.compile(r"^mutate .*?-mode (\S+)(.*)$")
+
+
+def fail(message: str) -> None:
+    print(f"mutate: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def make(arguments: argparse.Namespace) -> int:
+    out: Path = arguments.out
+    out.mkdir(parents=True, exist_ok=True)
+    width = arguments.count.bit_length()
+    files = sorted(arguments.rtl.glob("*.sv"))
+    if not files:
+        fail(f"expected SystemVerilog in {arguments.rtl}, found none")
+    # Memories stay as they are: mutated at their ports, in the module that uses them.
+    memory = {f: re.search(r"_\d+x\d+$", f.stem) is not None for f in files}
+    names = {
+        kind: " ".join(shlex.quote(os.path.relpath(f, out)) for f in files if memory[f] == kind)
+        for kind in (True, False)
+    }
+    logic = " ".join(f.stem for f in files if not memory[f])
+    (out / "make.ys").write_text(
+        f"read_verilog -sv {names[False]}\nread_verilog -sv -lib {names[True]}\n"
+        "hierarchy -check -top Tracer\nproc\nopt_expr\n"
+        f"mutate -list {arguments.count} -seed {arguments.seed} -ctrl mutant {width} 1 -o mutants.txt {logic}\n"
+        "script mutants.txt\n"
+        "write_verilog -noattr mutated.v\n"
+    )
+    (out / "memories.f").write_text("".join(f"{f.resolve()}\n" for f in files if memory[f]))
+    done = subprocess.run(
+        [*shlex.split(arguments.yosys), "-q", "-l", "yosys.log", "make.ys"],
+        cwd=out, capture_output=True, text=True, timeout=1200, check=False,
+    )  # fmt: skip
+    if done.returncode != 0:
+        fail(f"Yosys failed: {(done.stderr or done.stdout).strip()[-600:]}")
+    found = len(mutants(out / "mutants.txt"))
+    if found != arguments.count:
+        fail(f"expected {arguments.count} mutants, found {found}")
+    print(f"mutate: {found} mutants in {out / 'mutated.v'}")
+    return 0
+
+
+def mutants(path: Path) -> list[dict[str, str]]:
+    """What Yosys chose, in the order of the numbers that select them, from 1."""
+    out = []
+    for line in path.read_text().splitlines():
+        m = MARK.match(line)
+        if not m:
+            continue
+        words = shlex.split(m.group(2))
+        entry = {"mode": m.group(1)}
+        for option, value in zip(words, words[1:], strict=False):
+            if option == "-src":
+                # Several places, the cell's own last.
+                entry["src"] = Path(value).name
+            elif option in ("-module", "-port", "-portbit", "-wire", "-wirebit"):
+                entry[option[1:]] = value.lstrip("\\")
+            elif option == "-cell":
+                entry["cell"] = value.split("$")[1] if value.startswith("$") else value.lstrip("\\")
+        out.append(entry)
+    return out
+
+
+def run(test: Path, mutant: int, tier: tuple[str, int, int], timeout: float | None) -> tuple[str, str, float]:
+    """(verdict, first words about it, seconds) of one run."""
+    environment = os.environ | {
+        "MERAPI_MUTANT": str(mutant), "MERAPI_SEEDS": str(tier[1]), "MERAPI_FIRST_SEED": str(tier[2]),
+        "MERAPI_PRESET": "sim-small",
+    }  # fmt: skip
+    began = time.monotonic()
+    try:
+        done = subprocess.run(
+            [str(test), f"--gtest_filter={tier[0]}", "--gtest_brief=1", "--gtest_fail_fast"],
+            env=environment, capture_output=True, text=True,
+            errors="replace", timeout=timeout, check=False,
+        )  # fmt: skip
+    except subprocess.TimeoutExpired:
+        return "hangs", "", time.monotonic() - began
+    seconds = time.monotonic() - began
+    if done.returncode == 0:
+        return "survives", "", seconds
+    said = done.stdout + done.stderr
+    for pattern in (r"Assertion failed: .*", r"\[  FAILED  \] (\S+)"):
+        if m := re.search(pattern, said):
+            return "killed", m.group(0)[:120], seconds
+    return "killed", f"exit code {done.returncode}", seconds
+
+
+def hunt(arguments: argparse.Namespace) -> int:
+    chosen = mutants(arguments.list)
+    explained = {e["mutant"]: e for e in json.loads(arguments.survivors.read_text())} if arguments.survivors else {}
+    limits = []
+    for tier in TIERS[: arguments.tiers]:
+        verdict, why, seconds = run(arguments.test, 0, tier, None)
+        if verdict != "survives":
+            fail(f"expected the tracer without a mutant to pass, found: {why}")
+        limits.append(max(8.0, PATIENCE * seconds))
+        print(f"without a mutant: {tier[0]}, {tier[1]} seeds from {tier[2]} in {seconds:.1f} s", flush=True)
+
+    def one(number: int) -> dict[str, Any]:
+        entry: dict[str, Any] = {"number": number, **chosen[number - 1]}
+        for i, tier in enumerate(TIERS[: arguments.tiers]):
+            verdict, why, seconds = run(arguments.test, number, tier, limits[i])
+            entry |= {"verdict": verdict, "why": why, "tier": i + 1, "seconds": round(seconds, 1)}
+            if verdict != "survives":
+                break
+        return entry
+
+    numbers = arguments.only or range(1, len(chosen) + 1)
+    results = []
+    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+        for r in pool.map(one, numbers):
+            results.append(r)
+            print(f"{r['number']:4} {r['verdict']:8} {label(r)} {r['why']}", flush=True)
+    count = Counter(r["verdict"] for r in results)
+    survivors = [r for r in results if r["verdict"] == "survives"]
+    unexplained = [r for r in survivors if label(r) not in explained]
+    rate = 1 - len(survivors) / len(results)
+    report = {"mutants": len(results), "killed": rate, "verdicts": count, "results": results}
+    arguments.report.parent.mkdir(parents=True, exist_ok=True)
+    arguments.report.write_text(json.dumps(report, indent=1) + "\n")
+    print(f"{len(results)} mutants, {len(survivors)} survive ({rate:.1%} killed; {count['hangs']} of them hang)")
+    for r in survivors:
+        known = explained.get(label(r))
+        print(f"  survivor {r['number']}: {label(r)}: {known['why'] if known else 'NOT EXPLAINED'}")
+    print(f"report: {arguments.report}")
+    return 1 if unexplained or rate < arguments.least else 0
+
+
+def label(r: dict[str, Any]) -> str:
+    """A mutant by what it changes and where in firtool's output."""
+    wire = f" {r['wire']}[{r['wirebit']}]" if "wire" in r else ""
+    return f"{r['mode']} {r['module']} {r['cell']}.{r['port']}[{r.get('portbit', 0)}]{wire} {r.get('src', '')}".strip()
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    m = commands.add_parser("make")
+    m.add_argument("--yosys", default="yosys")
+    m.add_argument("--rtl", type=Path, required=True)
+    m.add_argument("--out", type=Path, required=True)
+    m.add_argument("--count", type=int, default=120)
+    m.add_argument("--seed", type=int, default=1)
+    m.set_defaults(run=make)
+    h = commands.add_parser("hunt")
+    h.add_argument("--test", type=Path, required=True, help="the regression over the mutated tracer")
+    h.add_argument("--list", type=Path, required=True)
+    h.add_argument("--survivors", type=Path, default=HERE / "survivors.json")
+    h.add_argument("--report", type=Path, default=Path("build/mutation/report.json"))
+    h.add_argument("--least", type=float, default=0.95)
+    h.add_argument("--tiers", type=int, default=len(TIERS))
+    h.add_argument("--jobs", type=int, default=1)
+    h.add_argument("--only", type=int, nargs="*", help="numbers of mutants")
+    h.set_defaults(run=hunt)
+    arguments = parser.parse_args()
+    return arguments.run(arguments)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -6,9 +6,9 @@ import chisel3.util._
 
 /** Cuts the rest of a long array in two when the next lane has nothing to do; combinational.
   *
-  * What goes on after a line of references passes through. If it is an array (one run of references, no further
-  * blocks) with enough lines left and the next lane takes a piece in this cycle, its run ends at the middle, at a line's
-  * border, and the piece is the rest.
+  * What goes on after a line of references passes through. If it is an array (one run of references, no further blocks)
+  * with enough lines left and the next lane takes a piece in this cycle, its run ends at the middle, at the border of a
+  * line, and the piece is the rest.
   */
 class ArrayShare(p: TracerParameters) extends Module {
   private val least = 8 // lines left that make cutting worth while

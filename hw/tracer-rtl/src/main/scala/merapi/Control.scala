@@ -7,10 +7,10 @@ import chisel3.util._
 /** Commands, handshake, pause, abort, faults, idle: the one place where things are decided, one at a time.
   *
   * It looks at the host's two lines again and again (HostLook) and decides what comes first (see `Decide`): faults,
-  * generation, abort, pause, then commands (SubmissionFetch, CommandCheck), then what an idle tracer
-  * owes. Long commands (a sweep, clearing) run beside it, so that requests are seen within a poll. Whatever it waits for in a
-  * state of its own ends by itself: memory answers, or the draining of a held core, which needs memory alone. DONE entries
-  * that find the completion ring full wait in `done` while polling goes on.
+  * generation, abort, pause, then commands (SubmissionFetch, CommandCheck), then what an idle tracer owes. Long commands
+  * (a sweep, clearing) run beside it, so that requests are seen within a poll. Whatever it waits for in a state of its
+  * own ends by itself: memory answers, or the draining of a held core, which needs memory alone. DONE entries that find
+  * the completion ring full wait in `done` while polling goes on.
   *
   * The unit is the only one that writes the control page, and the page's lines are written strictly in order.
   */

@@ -31,6 +31,7 @@ class GreyStore(p: TracerParameters) extends Module {
     val take       = Decoupled(new Grey(p))
     val hold       = Input(Bool()) // take nothing back from the spill area
     val full       = Output(Bool())
+    val deep       = Output(Bool()) // enough to do: half full, or more in the spill area
     val empty      = Output(Bool())
     val quiet      = Output(Bool()) // nothing outstanding at the memory
     val read       = new ReadPort(p)
@@ -57,6 +58,7 @@ class GreyStore(p: TracerParameters) extends Module {
   val spillFull = lines >= io.spillLines
   val spilling  = state === State.Gather || state === State.Store || state === State.Stored
   io.full := !room && spillFull && !spilling
+  io.deep := count >= (depth / 2).U || lines =/= 0.U
 
   // Push: give-back first (it must never wait), then marks, then the sweep.
   val sweepRoom = count < (depth / 2 - reserve).U || (room && lines < (io.spillLines >> 1))

@@ -16,14 +16,15 @@ class WriteGrant(p: TracerParameters) extends Bundle {
   *
   * The guard is here and nowhere else: a write outside the granted ranges or any access outside the window becomes a
   * fault and is answered from here, without reaching an AXI port. While `suppress` is set (after a fault) requests of
-  * all clients but the last `exemptReaders` and `exemptWriters` (the control side) are answered the same way, reads with zeros: the
-  * tracer drains and nothing it does is seen. An error response faults before its data, replaced by zeros, reaches
+  * all clients but the last `exemptReaders` and `exemptWriters` (the control side) are answered the same way, reads with
+  * zeros: the tracer drains and nothing it does is seen. An error response faults before its data, replaced by zeros, reaches
   * a client.
   *
   * Why it cannot deadlock: clients take answers unconditionally, so the answers' path never waits for requests; each
   * port's request path waits for its AXI channel alone.
   */
-class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders: Int, exemptWriters: Int) extends Module {
+class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders: Int, exemptWriters: Int)
+    extends Module {
   val readIdBits  = p.tagBits + log2Ceil(readers)
   val writeIdBits = p.tagBits + log2Ceil(writers)
   val io = IO(new Bundle {

@@ -141,7 +141,8 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val half      = x.work.extension(0)
   val blockGood = Wire(Vec(4, Bool()))
   for (i <- 0 until 4) {
-    def pick(at: Int): UInt = Mux(half, x.data(256 + 64 * i + 32 * at + 31, 256 + 64 * i + 32 * at), x.data(64 * i + 32 * at + 31, 64 * i + 32 * at))
+    def word(at: Int): UInt = x.data(32 * at + 31, 32 * at)
+    def pick(at: Int): UInt = Mux(half, word(8 + 2 * i + at), word(2 * i + at))
     val offset = pick(0)
     val count  = pick(1)
     val used   = x.work.extensionLeft > i.U

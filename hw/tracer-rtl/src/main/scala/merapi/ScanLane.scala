@@ -67,7 +67,9 @@ class Piece(p: TracerParameters) extends Bundle {
   *
   * What goes on after a line comes before new greys, except long arrays: those come last, so that what an array
   * reaches is scanned before more of it is read. A lane without anything to do takes the second half of an array that
-  * the lane before it is at (`shareIn`); so one large array, from which everything hangs, keeps all lanes busy.
+  * the lane before it is at (`shareIn`); so one large array, from which everything hangs, keeps all lanes busy. While
+  * any grey store is half full (`arraysWait`) no array goes on that leaves its lane a free slot: what arrays reach would
+  * end in the spill area and be scanned long after the lines around it.
   *
   * An object holds one slot from the limit check to its end; per slot there is at most one line request, one queue
   * entry, one continuation: every queue is as deep as there are slots and is never full.
@@ -84,6 +86,7 @@ class ScanLane(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val config     = Input(new TraceConfig(p))
     val hold       = Input(Bool())
+    val arraysWait = Input(Bool()) // some lane has enough to do
     val invalidate = Input(Bool()) // pulse, when quiet
     val dropShapes = Input(Bool()) // pulse
     val sweeping   = Output(Bool())
@@ -127,7 +130,8 @@ class ScanLane(p: TracerParameters) extends Module {
   val check   = Module(new LimitCheck(p, new Issue))
   val slotNew = PriorityEncoder(free)
   val takeGrey = !continued.io.deq.valid && io.grey.valid && free.orR
-  val takeLong = !continued.io.deq.valid && !takeGrey && longs.io.deq.valid
+  // An array that holds the last free slot must not wait for a store that only this lane empties.
+  val takeLong = !continued.io.deq.valid && !takeGrey && longs.io.deq.valid && (!io.arraysWait || !free.orR)
   val goOn     = continued.io.deq.valid || takeLong
   val slotOn   = Mux(takeLong, longs.io.deq.bits, continued.io.deq.bits)
   check.io.config     := c
@@ -258,7 +262,7 @@ class ScanLane(p: TracerParameters) extends Module {
   share.io.in <> scan.io.continue
   share.io.obj := scan.io.obj
   io.shareOut <> share.io.piece
-  val idle = RegNext(!io.grey.valid && !continued.io.deq.valid && !longs.io.deq.valid, false.B)
+  val idle = RegNext(!io.grey.valid && !continued.io.deq.valid && !longs.io.deq.valid && !io.arraysWait, false.B)
   pieceIn.io.enq.valid := io.shareIn.valid && idle && !io.hold
   pieceIn.io.enq.bits  := io.shareIn.bits
   io.shareIn.ready     := pieceIn.io.enq.ready && idle && !io.hold

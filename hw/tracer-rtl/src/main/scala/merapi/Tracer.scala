@@ -39,7 +39,8 @@ class Tracer(p: TracerParameters) extends Module {
   memory.io.grants      := control.io.grants
   memory.io.suppress    := control.io.orders.suppress
   memory.io.block       := control.io.orders.block
-  memory.io.reads.zip(core.io.reads :+ control.io.latchRead :+ control.io.read :+ control.io.fetchRead).foreach { case (a, b) => a <> b }
+  private val controlReads = Seq(control.io.latchRead, control.io.read, control.io.fetchRead)
+  memory.io.reads.zip(core.io.reads ++ controlReads).foreach { case (a, b) => a <> b }
   memory.io.writes.zip(core.io.writes :+ reporter.io.write :+ page.io.memory).foreach { case (a, b) => a <> b }
 
   control.io.who         := io.who

@@ -59,6 +59,8 @@ class TracerCore(p: TracerParameters) extends Module {
   released := sweep.io.busy && (released || sweep.io.blocked)
   val hold = io.orders.hold || (sweep.io.busy && !released)
 
+  val arraysWait = RegNext(stores.map(_.io.deep).reduce(_ || _), false.B)
+
   // Chunks whose marked objects are to be scanned again.
   val flags = RegInit(0.U(p.rescanFlags.W))
   val drops = banks.map(b => Mux(b.io.drop.valid, UIntToOH(b.io.drop.bits, p.rescanFlags), 0.U(p.rescanFlags.W)))
@@ -83,6 +85,7 @@ class TracerCore(p: TracerParameters) extends Module {
     val (lane, filter, bank, store) = (lanes(i), filters(i), banks(i), stores(i))
     lane.io.config     := c
     lane.io.hold       := hold
+    lane.io.arraysWait := arraysWait
     lane.io.invalidate := io.orders.invalidate
     lane.io.dropShapes := io.orders.dropShapes
     lane.io.grey <> store.io.take

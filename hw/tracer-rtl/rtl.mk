@@ -53,7 +53,8 @@ $(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) | $(RTL_MILL)
 .PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/obj/ready
 
 # The package is not configured for a compiler: how precompiled headers are included is told here.
-# One archive per preset; --assert keeps the invariants in the regression and in merapi-device.
+# One archive per preset. The invariants are modules of their own (Chisel's Verification.Assert layer) that the file
+# named after -f binds to the design; --assert keeps them.
 $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f | $(RTL_VENV)/ready
 	@echo "rtl: verilating $*"
 	@mkdir -p $(@D)
@@ -61,7 +62,7 @@ $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f | $(RTL_VENV)/ready
 	  --cc --assert -O3 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT \
 	  --prefix V$(subst -,_,$*) --top-module Tracer --Mdir obj -I. -Iverification -Iverification/assert \
 	  -CFLAGS "-O2 -march=native" --output-split 20000 --no-timing \
-	  -f filelist.f > verilator.log 2>&1 \
+	  -f filelist.f verification/assert/layers-Tracer-Verification-Assert.sv > verilator.log 2>&1 \
 	  || { grep -E 'Error' verilator.log | head -20; exit 1; }
 	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f V$(subst -,_,$*).mk OPT_FAST="-O2" OPT_SLOW="-O0" OBJCACHE= \
 	  CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG= \

@@ -102,9 +102,13 @@ def test_unknown_mode_is_refused(rogue_program, tmp_path):
 def test_handshake(mode, java, rogue_program, classes, runs, tmp_path):
     with rogue(rogue_program, tmp_path, mode) as device:
         result = start(runs, java, device, classes, tmp_path).finish(60)
-        check_told(result, device, mode, AT_HANDSHAKE[mode], abandoned=False)
+        # The rogue changes its answer right after giving it. On a busy machine the host may have read it by then; it
+        # meets a device that obeys and does not trace.
+        overtaken = result.log.fallbacks and result.log.fallbacks[0]["reason"] == "device stuck"
+        check_told(result, device, mode, "device stuck" if overtaken else AT_HANDSHAKE[mode], abandoned=overtaken)
         # Nothing was handed over: the marks of the start pause are intact and no cycle was given up.
-        assert not any(f["abandoned"] for f in result.log.fallbacks), result.describe("a cycle was abandoned")
+        if not overtaken:
+            assert not any(f["abandoned"] for f in result.log.fallbacks), result.describe("a cycle was abandoned")
         check_used_again(result)
     assert not result.log.problems, result.describe("the log complains")
 

@@ -17,7 +17,9 @@ enum { MERAPI_LOCK_HOST = 0, MERAPI_LOCK_DEVICE = 1 };
  * a board or another kernel), where waiting falls back to looking again after growing slices of sleep. */
 #define MERAPI_POLL_SLICE_MIN_NS UINT64_C(50000)
 #define MERAPI_POLL_SLICE_MAX_NS UINT64_C(1000000)
-#define MERAPI_SPIN_NS UINT64_C(20000)
+/* Longer costs more than it saves where host and device process share processors: the waiting thread may hold the one
+ * that the device needs to answer. */
+#define MERAPI_SPIN_NS UINT64_C(8000)
 
 struct merapi_transport {
   const char* name;

@@ -50,6 +50,11 @@ def test_traces_as_the_closure(case, preset):
     run(f"RtlTrace.{case}", preset)
 
 
+def test_invariants_are_in_the_program():
+    """They are modules that something must bind to the design: compiling them is not enough."""
+    assert PROGRAM.read_bytes().count(b"Assertion failed") >= 10
+
+
 def test_faults():
     run("RtlFault.*", "sim-small")
 

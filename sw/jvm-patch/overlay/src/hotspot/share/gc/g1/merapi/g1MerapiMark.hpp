@@ -97,6 +97,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   bool handle_completion(const merapi_completion* completion);
   bool handle_deferred(uint64_t address, bool unsized);
   bool check_deferred();
+  bool show_marks();
   int  drain_satb();
   bool check_alive();
   bool check_progress();

@@ -100,6 +100,18 @@ bool G1MerapiMark::check_deferred() {
   return true;
 }
 
+// Has the device write its bitmap lines, as it does at a pause.
+bool G1MerapiMark::show_marks() {
+  int result = G1MerapiLibrary::pause(_handle, 0);
+  if (result != 0) {
+    fail("device silent", "no acknowledgement: %s", os::strerror(-result));
+    return false;
+  }
+  G1MerapiLibrary::resume(_handle);
+  G1MerapiLibrary::doorbell(_handle);
+  return true;
+}
+
 bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
   uint64_t base = (uint64_t)_window->heap_base();
   if (address < base || address >= base + _window->heap_size() ||
@@ -113,9 +125,21 @@ bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
     // Reclaimed in a pause since.
     return true;
   }
-  _unchecked.append(address);
   Klass* klass = obj->klass_or_null();
-  if (klass == NULL || (_shapes.klass_of(G1MerapiShapes::klass_word(klass)) != klass && !Metaspace::contains(klass))) {
+  bool published = klass != NULL && _shapes.klass_of(G1MerapiShapes::klass_word(klass)) == klass;
+  if (!_cm->_next_mark_bitmap->is_marked(obj)) {
+    // With a published klass it is an object, and its mark is looked up later.
+    // Of anything else nothing is believed before its mark is seen.
+    if (!published && !show_marks()) {
+      return false;
+    }
+    if (!published && !_cm->_next_mark_bitmap->is_marked(obj)) {
+      fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is not marked", address);
+      return false;
+    }
+    _unchecked.append(address);
+  }
+  if (!published && (klass == NULL || !Metaspace::contains(klass))) {
     fail("bad completion", "DEFER of " UINT64_FORMAT_X " which holds no klass", address);
     return false;
   }

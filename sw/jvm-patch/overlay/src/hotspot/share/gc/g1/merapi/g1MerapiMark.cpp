@@ -267,10 +267,17 @@ bool G1MerapiMark::mark_from_roots() {
   G1MerapiServeTask task(this);
   _cm->_concurrent_workers->run_task(&task, 1);
 
-  if (_state == Failed) {
+  bool failed;
+  {
+    // Inside the set no safepoint is in the middle of giving the device up.
+    SuspendibleThreadSetJoiner sts_join;
+    failed = _state == Failed;
+  }
+  if (failed) {
     VM_G1MerapiAbandon op;
     VMThread::execute(&op);
   }
+  SuspendibleThreadSetJoiner sts_join;
   if (!_cm->has_aborted()) {
     _trace._end_nanos = os::javaTimeNanos();
     _trace._cpu_nanos += os::current_thread_cpu_time() - cpu;

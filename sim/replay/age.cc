@@ -5,25 +5,22 @@
 #include <cstring>
 #include <numeric>
 #include <random>
-#include <stdexcept>
 #include <unordered_map>
-
-#include "sim/replay/live_heap.h"
 
 namespace merapi::sim {
 namespace {
 
 class Ager {
  public:
-  Ager(merapi_window* window, uint32_t bitmap, const AgeOptions& options)
+  Ager(const graph::Window& window, uint32_t bitmap, const AgeOptions& options)
       : heap_(window), bitmap_(bitmap), options_(options), random_(options.seed) {}
 
-  AgeResult run(const merapi_answers* answers, std::vector<uint8_t> greys, AgedAnswers* aged) {
+  AgeResult run(const merapi_answers* answers, const graph::Bits& greys, AgedAnswers* aged) {
     choose();
     move();
     translate_references();
     translate_answers(answers, aged);
-    move_greys(std::move(greys));
+    move_greys(greys);
     return result_;
   }
 
@@ -32,11 +29,13 @@ class Ager {
   // humongous stay.
   void choose() {
     std::unordered_map<uint64_t, std::vector<uint64_t>> by_size;
-    const uint64_t region_words = (uint64_t{1} << heap_.config().region_log2) / 8;
-    heap_.each_marked(bitmap_, [&](uint64_t offset) {
+    const uint64_t region_bytes = uint64_t{1} << heap_.config().region_log2;
+    heap_.marks(bitmap_).each([&](uint64_t unit) {
       result_.live++;
-      uint64_t words = heap_.words(offset, heap_.shape(offset));
-      if (words != 0 && words < region_words / 2) by_size[words].push_back(offset);
+      const uint64_t offset = heap_.offset_of_unit(unit);
+      const graph::Shape* shape = heap_.shape_of(offset);
+      const uint64_t bytes = shape == nullptr ? 0 : heap_.bytes(offset, *shape);
+      if (bytes != 0 && bytes < region_bytes / 2) by_size[bytes / 8].push_back(offset);
     });
     for (auto& [words, places] : by_size) {
       // Part of them, then a random order of that part.
@@ -47,7 +46,7 @@ class Ager {
       std::shuffle(targets.begin(), targets.end(), random_);
       for (size_t i = 0; i < places.size(); i++) {
         if (places[i] == targets[i]) continue;
-        moves_.push_back({places[i], targets[i], words});
+        moves_.push_back({places[i], targets[i], words * 8});
         to_[places[i]] = targets[i];
       }
     }
@@ -56,7 +55,7 @@ class Ager {
 
   void move() {
     std::vector<uint8_t> old(heap_.heap(), heap_.heap() + heap_.heap_bytes());
-    for (const Move& m : moves_) std::memcpy(heap_.heap() + m.to, old.data() + m.from, m.words * 8);
+    for (const Move& m : moves_) std::memcpy(heap_.heap() + m.to, old.data() + m.from, m.bytes);
   }
 
   uint64_t place(uint64_t offset) const {
@@ -70,15 +69,13 @@ class Ager {
 
   // The marks are those of the places, which the same set of objects fills as before.
   void translate_references() {
-    heap_.each_marked(bitmap_, [&](uint64_t offset) {
-      const merapi_shape* shape = heap_.shape(offset);
-      heap_.each_run(offset, shape, [&](uint64_t from, uint64_t bytes) {
-        for (uint64_t field = from; field < from + bytes; field += heap_.config().oop_bytes) {
-          uint64_t old = heap_.reference(field);
-          if (old == 0) continue;
-          uint64_t now = address(old);
-          if (now != old) heap_.set_reference(field, now);
-        }
+    heap_.marks(bitmap_).each([&](uint64_t unit) {
+      const uint64_t object = heap_.offset_of_unit(unit);
+      const graph::Shape* shape = heap_.shape_of(object);
+      if (shape == nullptr) return;
+      heap_.fields(object, *shape, [&](uint64_t field) {
+        const uint64_t old = heap_.reference(field), now = old == 0 ? 0 : address(old);
+        if (now != old) heap_.set_reference(field, now);
       });
     });
   }
@@ -100,24 +97,23 @@ class Ager {
     out->first.push_back(out->reference.size());
   }
 
-  void move_greys(std::vector<uint8_t> greys) {
-    auto bit = [&](std::vector<uint8_t>& bits, uint64_t offset) -> std::pair<uint8_t&, uint8_t> {
-      uint64_t n = offset >> heap_.config().alignment_log2;
-      return {bits[n / 8], uint8_t(1u << (n % 8))};
-    };
-    std::vector<uint8_t> aged = greys;
+  void move_greys(const graph::Bits& greys) {
+    graph::Bits aged = greys;
     for (const Move& m : moves_) {
-      auto [byte, mask] = bit(greys, m.from);
-      auto [target, target_mask] = bit(aged, m.to);
-      target = (byte & mask) != 0 ? target | target_mask : target & uint8_t(~target_mask);
+      const uint64_t to = heap_.unit_of(m.to);
+      if (greys.get(heap_.unit_of(m.from))) {
+        aged.set(to);
+      } else {
+        aged.clear(to);
+      }
     }
-    std::memcpy(heap_.bitmap(bitmap_), aged.data(), aged.size());
+    heap_.set_bitmap(bitmap_, aged);
   }
 
   struct Move {
-    uint64_t from, to, words;
+    uint64_t from, to, bytes;
   };
-  LiveHeap heap_;
+  const graph::ObjectGraph heap_;
   const uint32_t bitmap_;
   const AgeOptions options_;
   std::mt19937_64 random_;
@@ -132,9 +128,9 @@ merapi_answers AgedAnswers::view() const {
   return {key.size(), key.data(), is_klass.data(), first.data(), reference.data()};
 }
 
-AgeResult age(merapi_window* window, uint32_t bitmap, const merapi_answers* answers, std::vector<uint8_t> greys,
+AgeResult age(const graph::Window& window, uint32_t bitmap, const merapi_answers* answers, const graph::Bits& greys,
               const AgeOptions& options, AgedAnswers* aged) {
-  return Ager(window, bitmap, options).run(answers, std::move(greys), aged);
+  return Ager(window, bitmap, options).run(answers, greys, aged);
 }
 
 }  // namespace merapi::sim

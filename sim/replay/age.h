@@ -9,7 +9,7 @@
 #include <string>
 #include <vector>
 
-#include "merapi/merapi.h"
+#include "graph/object_graph.h"
 
 namespace merapi::sim {
 
@@ -30,9 +30,8 @@ struct AgedAnswers {
 };
 
 // `window` holds the image after a trace: its bitmap has every live object's mark. `greys` is the bitmap as it was
-// saved (bytes of the bitmap area); it is aged too and put back, so that the window can be saved. Throws
-// std::runtime_error.
-AgeResult age(merapi_window* window, uint32_t bitmap, const merapi_answers* answers, std::vector<uint8_t> greys,
+// saved; it is aged too and put back, so that the window can be saved. Throws std::runtime_error.
+AgeResult age(const graph::Window& window, uint32_t bitmap, const merapi_answers* answers, const graph::Bits& greys,
               const AgeOptions& options, AgedAnswers* aged);
 
 }  // namespace merapi::sim

@@ -40,4 +40,16 @@ PrivateDevice::~PrivateDevice() {
   unlink(path_.c_str());
 }
 
+DeviceOptions private_model() {
+  DeviceOptions options;
+  options.engine = "model";
+  options.common.pid = uint64_t(getpid());
+  return options;
+}
+
+graph::Window window_for(const graph::Image& image, const std::string& name) {
+  const merapi_geometry geometry = image.geometry();
+  return graph::Window(name, &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE);
+}
+
 }  // namespace merapi::sim

@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "graph/window.h"
 #include "sim/device/context.h"
 #include "sim/device/options.h"
 
@@ -27,6 +28,24 @@ class PrivateDevice {
   std::string path_;
   int wake_fd_ = -1;
   std::unique_ptr<Context> context_;
+};
+
+// The model, for what needs some device that traces.
+DeviceOptions private_model();
+
+// A window of an image's geometry, made anew, behind the transport of `name`; empty until the image is loaded.
+graph::Window window_for(const graph::Image& image, const std::string& name);
+
+// Such a window on a device of one's own.
+class PrivateWindow {
+ public:
+  PrivateWindow(const graph::Image& image, const DeviceOptions& options)
+      : device_(image.window_bytes(), options), window_(window_for(image, device_.window_name())) {}
+  const graph::Window& window() const { return window_; }
+
+ private:
+  PrivateDevice device_;  // ended after the window is closed
+  graph::Window window_;
 };
 
 }  // namespace merapi::sim

@@ -8,36 +8,38 @@
 #include <string>
 #include <vector>
 
-#include "merapi/merapi.h"
-#include "sim/replay/live_heap.h"
+#include "graph/trace.h"
+#include "graph/window.h"
 
 namespace merapi::sim {
 
 struct ReplayOptions {
-  bool check = false;                 // compare with the naive closure (slow on large heaps)
+  bool check = false;                 // compare with a walk on the CPU
   uint64_t patience_us = 10'000'000;  // give up when the device has no news for so long
   int pauses = 0;                     // pauses during the trace, evenly over its news
   bool lines = false;                 // count the lines that any tracer needs
   std::string rtl_preset, memory;     // of a simulated tracer, for the report
 };
 
+// What a tracer needs at least, in 64-byte lines: each line with what it reads of a live object, and each line of the
+// bitmap below the limits.
+struct LinesNeeded {
+  uint64_t objects = 0, heap = 0, bitmap = 0;
+};
+
 struct ReplayResult {
   std::string problem;  // empty: the device finished, and with `check` its result is right
   bool checked = false;
-  uint32_t fault = 0;     // enum merapi_fault
-  double seconds = 0;     // from BEGIN_CYCLE to idle, as the host saw it
-  double g1_seconds = 0;  // stock marking of the same heap, from the image; 0: not known
-  uint64_t deferred = 0, shapes_seen = 0, submitted = 0, unanswered = 0;
-  uint64_t counters[MERAPI_COUNTER_COUNT] = {};
-  std::vector<double> pause_us;
-  LinesNeeded lines;  // with `lines`
+  uint32_t fault = 0;        // enum merapi_fault
+  graph::TraceResult trace;  // as far as it came
+  double g1_seconds = 0;     // stock marking of the same heap, from the image; 0: not known
+  LinesNeeded lines;         // with `lines`
   std::string rtl_preset, memory;
-  merapi_device_identity device{};
 };
 
 // Load `image` into `window` (open, of at least its size, no device attached), attach, trace one cycle. The window is
 // revoked afterwards. Never throws for what a device or an image does wrong: see `problem`.
-ReplayResult replay(merapi_image* image, merapi_window* window, const ReplayOptions& options);
+ReplayResult replay(const graph::Image& image, const graph::Window& window, const ReplayOptions& options);
 
 // The result as JSON text (one object).
 std::string to_json(const ReplayResult& result);

@@ -3,85 +3,53 @@
 
 #include <algorithm>
 #include <cstring>
-#include <memory>
 #include <nlohmann/json.hpp>
 #include <stdexcept>
 #include <vector>
 
-#include "sim/replay/live_heap.h"
+#include "graph/object_graph.h"
 #include "sim/replay/private_device.h"
 #include "sim/replay/replay.h"
 
 namespace merapi::sim {
 namespace {
 
-struct CloseWindow {
-  void operator()(merapi_window* window) const { merapi_close(window); }
-};
-using Window = std::unique_ptr<merapi_window, CloseWindow>;
-
-Window open_for(merapi_image* image, const PrivateDevice& device) {
-  merapi_error error{};
-  merapi_geometry geometry{};
-  merapi_image_geometry(image, &geometry);
-  merapi_window* made = nullptr;
-  int flags = MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE;
-  if (merapi_open(device.window_name().c_str(), &geometry, flags, &made, &error) < 0) {
-    throw std::runtime_error(error.message);
-  }
-  return Window(made);
-}
-
 // Heap contents that a trace reads, at their places; zeros elsewhere.
-std::vector<uint8_t> read_by_a_trace(LiveHeap* live, uint32_t bitmap, StripResult* result) {
-  const merapi_config& config = live->config();
-  std::vector<uint8_t> kept(live->heap_bytes());
-  auto keep = [&](uint64_t from, uint64_t bytes) {
-    if (from > kept.size() || bytes > kept.size() - from) throw std::runtime_error("an object ends beyond the heap");
-    std::memcpy(&kept[from], live->heap() + from, bytes);
-    result->kept_bytes += bytes;
-  };
-  live->each_marked(bitmap, [&](uint64_t object) {
+std::vector<uint8_t> read_by_a_trace(const graph::ObjectGraph& heap, uint32_t bitmap, StripResult* result) {
+  std::vector<uint8_t> kept(heap.heap_bytes());
+  heap.marks(bitmap).each([&](uint64_t unit) {
     result->objects++;
-    const merapi_shape* shape = live->shape(object);
-    bool array =
-        shape != nullptr && (shape->kind == MERAPI_SHAPE_KIND_OBJ_ARRAY || shape->kind == MERAPI_SHAPE_KIND_PRIM_ARRAY);
-    keep(object + 8, config.klass_bytes + (array ? 4u : 0u));
-    if (shape != nullptr && shape->kind == MERAPI_SHAPE_KIND_MIRROR) keep(object + config.mirror_size_offset, 4);
-    live->each_run(object, shape, keep);
+    heap.read_by_a_trace(heap.offset_of_unit(unit), [&](uint64_t from, uint64_t bytes) {
+      std::memcpy(&kept[from], heap.heap() + from, bytes);
+      result->kept_bytes += bytes;
+    });
   });
   return kept;
 }
 
 }  // namespace
 
-StripResult strip(merapi_image* image, const std::string& path) {
-  DeviceOptions options;
-  options.engine = "model";
-  PrivateDevice device(merapi_image_window_bytes(image), options);
-  Window window = open_for(image, device);
+StripResult strip(const graph::Image& image, const std::string& path) {
+  const PrivateWindow own(image, private_model());
+  const graph::Window& window = own.window();
   ReplayOptions checked;
   checked.check = true;
-  ReplayResult replayed = replay(image, window.get(), checked);
+  ReplayResult replayed = replay(image, window, checked);
   if (!replayed.problem.empty()) throw std::runtime_error("the image does not replay: " + replayed.problem);
 
   StripResult result;
   std::vector<uint8_t> kept;
   {
-    LiveHeap live(window.get());
-    result.heap_bytes = live.heap_bytes();
-    kept = read_by_a_trace(&live, merapi_image_bitmap(image), &result);
+    const graph::ObjectGraph heap(window);
+    result.heap_bytes = heap.heap_bytes();
+    kept = read_by_a_trace(heap, image.bitmap(), &result);
   }
   // The trace has left marks and counters behind: start from the image again.
-  merapi_error error{};
-  if (merapi_image_load(image, window.get(), &error) < 0) throw std::runtime_error(error.message);
-  std::copy(kept.begin(), kept.end(), LiveHeap(window.get()).heap());
+  window.load(image);
+  std::copy(kept.begin(), kept.end(), graph::ObjectGraph(window).heap());
   nlohmann::json text = {{"stripped", true}};
   if (replayed.g1_seconds > 0) text["g1_mark_ms"] = replayed.g1_seconds * 1e3;
-  if (merapi_image_save(window.get(), path.c_str(), merapi_image_bitmap(image), merapi_image_answers(image),
-                        text.dump().c_str(), &error) < 0) {
-    throw std::runtime_error(error.message);
-  }
+  graph::save(window, path, image.bitmap(), image.answers(), text.dump());
   return result;
 }
 

@@ -7,7 +7,7 @@
 #include <cstdint>
 #include <string>
 
-#include "merapi/merapi.h"
+#include "graph/window.h"
 
 namespace merapi::sim {
 
@@ -17,10 +17,10 @@ struct StripResult {
   uint64_t heap_bytes = 0;
 };
 
-// Trace `image` with a private model (checked against the naive closure), then save it to `path` with only what a
+// Trace `image` with a private model (checked), then save it to `path` with only what a
 // trace reads. Of the image's text the time that stock marking took is kept. Throws std::runtime_error when the image
 // does not replay right or cannot be written; `path` is untouched then.
-StripResult strip(merapi_image* image, const std::string& path);
+StripResult strip(const graph::Image& image, const std::string& path);
 
 }  // namespace merapi::sim
 

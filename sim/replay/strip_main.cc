@@ -5,7 +5,6 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
-#include <memory>
 
 #include "sim/replay/strip.h"
 
@@ -25,15 +24,8 @@ int main(int argc, char** argv) {
     return app.exit(e) == 0 ? 0 : 2;
   }
   spdlog::set_level(spdlog::level::warn);
-  merapi_error error{};
-  merapi_image* image = nullptr;
-  if (merapi_image_open(from.c_str(), &image, &error) < 0) {
-    std::cerr << "merapi-strip: " << from << ": " << error.message << "\n";
-    return 3;
-  }
-  std::unique_ptr<merapi_image, void (*)(merapi_image*)> owner(image, merapi_image_close);
   try {
-    merapi::sim::StripResult result = merapi::sim::strip(image, to);
+    merapi::sim::StripResult result = merapi::sim::strip(merapi::graph::Image(from), to);
     std::cout << result.objects << " live objects, " << result.kept_bytes << " of " << result.heap_bytes
               << " bytes of heap kept\n";
     return 0;

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "cli.h"
+#include "graph/window.h"
 #include "merapi/merapi.h"
 
 namespace merapi::cli {
@@ -102,6 +103,12 @@ int Cli::main(int argc, char** argv) {
   } catch (const Failure& e) {
     say(e.what());
     return e.exit_code;
+  } catch (const graph::Broken& e) {
+    say(e.what());
+    return kFound;
+  } catch (const graph::Error& e) {
+    say(e.what());
+    return exit_of(e.code);
   } catch (const std::exception& e) {
     say(e.what());
     return kSystem;

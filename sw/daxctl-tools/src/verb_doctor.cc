@@ -11,9 +11,9 @@
 
 #include "cli.h"
 #include "device_process.h"
+#include "graph/names.h"
 #include "memory_speed.h"
 #include "merapi/contract.h"
-#include "names.h"
 #include "options.h"
 #include "processes.h"
 #include "sysfs.h"
@@ -160,19 +160,20 @@ void check_windows(Findings* f) {
     const std::string check = "window " + w.name;
     try {
       const Window window = Window::inspect(w.name);
-      const ControlPage c = window.control();
+      const ControlPage c(window);
       if (c.fault.code != MERAPI_FAULT_NONE)
-        f->add(check, Verdict::kBad, "fault " + fault_name(c.fault.code), "merapi info " + w.name);
+        f->add(check, Verdict::kBad, "fault " + graph::fault_name(c.fault.code), "merapi info " + w.name);
       else if (c.device.magic == MERAPI_DEVICE_MAGIC && c.device.coherence != c.config.coherence)
         f->add(check, Verdict::kBad,
-               "host is prepared for " + coherence_name(c.config.coherence) + ", device is " +
-                   coherence_name(c.device.coherence),
+               "host is prepared for " + graph::coherence_name(c.config.coherence) + ", device is " +
+                   graph::coherence_name(c.device.coherence),
                "use a device of the mode that the JVM accepts: coherent");
       else
-        f->add(check, Verdict::kGood, coherence_name(c.config.coherence) + ", " + state_name(c.device_index.state));
-    } catch (const Failure& e) {
+        f->add(check, Verdict::kGood,
+               graph::coherence_name(c.config.coherence) + ", " + graph::state_name(c.device_index.state));
+    } catch (const graph::Error& e) {
       // Between two looks a window may end; what stays and is no window was truncated or overwritten.
-      if (e.exit_code != kDenied) f->add(check, Verdict::kNote, e.what(), "make the window again when this stays");
+      if (exit_of(e.code) != kDenied) f->add(check, Verdict::kNote, e.what(), "make the window again when this stays");
     }
   }
 }

@@ -12,7 +12,7 @@
 #include <optional>
 
 #include "cli.h"
-#include "heap_reader.h"
+#include "graph/closure.h"
 #include "heapdump.pb.h"
 #include "options.h"
 #include "window.h"
@@ -78,7 +78,7 @@ class DumpWriter {
 
 class Exporter {
  public:
-  Exporter(const HeapReader& heap, const Answers& answers, uint32_t bitmap, DumpWriter* out)
+  Exporter(const graph::ObjectGraph& heap, const graph::Answers& answers, uint32_t bitmap, DumpWriter* out)
       : heap_(heap), answers_(answers), bitmap_(bitmap), out_(*out) {
     // With references and klass words of eight bytes the fields are where the reader wants them. Otherwise every
     // distance is doubled, which makes room for wide references and keeps objects in their order and neighbourhood.
@@ -89,9 +89,9 @@ class Exporter {
   }
 
   json run() {
-    const Closure closure =
-        close_over(heap_, bitmap_, answers_,
-                   [this](uint64_t offset, uint64_t klass, const Shape* shape) { object(offset, klass, shape); });
+    const graph::Closure closure = graph::close_over(
+        heap_, bitmap_, answers_,
+        [this](uint64_t offset, uint64_t klass, const graph::Shape* shape) { object(offset, klass, shape); });
     roots(closure);
     space("immix", kBase, side_start_);
     if (side_ > side_start_) space("side", side_start_, (side_ + 4095) / 4096 * 4096);
@@ -118,12 +118,12 @@ class Exporter {
     edges_++;
   }
 
-  void object(uint64_t offset, uint64_t klass, const Shape* shape) {
+  void object(uint64_t offset, uint64_t klass, const graph::Shape* shape) {
     heapdump::HeapObject* o = message_.add_objects();
     o->set_start(place(offset));
     o->set_klass(klass);
-    o->set_size(scale_ * (shape == nullptr ? 2 * kWord : heap_.bytes(offset, shape->shape)));
-    if (HeapReader::deferred(shape)) {
+    o->set_size(scale_ * (shape == nullptr ? 2 * kWord : heap_.bytes(offset, *shape)));
+    if (graph::ObjectGraph::deferred(shape)) {
       deferred(offset, o);
     } else if (shape->shape.kind == MERAPI_SHAPE_KIND_OBJ_ARRAY) {
       uint64_t slot = place(offset) + kArrayHeader;
@@ -145,8 +145,8 @@ class Exporter {
   // What the host scans has references that no shape tells: they go into a run of slots beside the heap, as the
   // reader has it for the static fields of class mirrors.
   void deferred(uint64_t offset, heapdump::HeapObject* o) {
-    const std::vector<uint64_t> references = answers_.of(heap_.config().heap_base + offset, false);
-    if (references.empty()) return;
+    const graph::Answers::Range references = answers_.of(heap_.config().heap_base + offset, false);
+    if (references.size() == 0) return;
     o->set_instance_mirror_start(side_);
     o->set_instance_mirror_count(references.size());
     for (const uint64_t address : references) {
@@ -164,10 +164,8 @@ class Exporter {
   }
 
   // The host's greys, and what keeps the klasses alive of which objects were found.
-  void roots(const Closure& closure) {
-    for (uint64_t w = 0; w < closure.greys.words(); w++)
-      for (uint64_t rest = closure.greys.word(w); rest != 0; rest &= rest - 1)
-        root(heap_.config().heap_base + heap_.offset_of_unit(w * 64 + uint64_t(__builtin_ctzll(rest))));
+  void roots(const graph::Closure& closure) {
+    closure.greys.each([this](uint64_t unit) { root(heap_.config().heap_base + heap_.offset_of_unit(unit)); });
     for (const uint64_t klass : closure.klasses)
       for (const uint64_t address : answers_.of(klass, true)) root(address);
   }
@@ -180,8 +178,8 @@ class Exporter {
     out_.add(&message_);
   }
 
-  const HeapReader& heap_;
-  const Answers& answers_;
+  const graph::ObjectGraph& heap_;
+  const graph::Answers& answers_;
   const uint32_t bitmap_;
   DumpWriter& out_;
   heapdump::HeapDump message_;
@@ -192,18 +190,18 @@ class Exporter {
 int run_export(const Options& o) {
   std::optional<Image> image;
   std::optional<Window> window;
-  Answers answers;
+  graph::Answers answers;
   uint32_t bitmap = o.bitmap;
   if (is_image(o.from)) {
     image.emplace(o.from);
-    answers = Answers(merapi_image_answers(image->get()));
-    bitmap = merapi_image_bitmap(image->get());
+    answers = graph::Answers(image->answers());
+    bitmap = image->bitmap();
     window.emplace(unpack(*image));
   } else {
     // With the host's lock: nobody changes the heap meanwhile.
     window.emplace(o.from, nullptr, 0);
   }
-  const HeapReader heap(*window);
+  const graph::ObjectGraph heap(*window);
   DumpWriter out(o.to);
   const json result = Exporter(heap, answers, bitmap, &out).run();
   out.commit();

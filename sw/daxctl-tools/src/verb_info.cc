@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
-#include "names.h"
+#include "graph/names.h"
 #include "options.h"
 #include "processes.h"
 #include "window.h"
@@ -36,7 +36,7 @@ json rings(const ControlPage& c, const merapi_layout& layout) {
 }
 
 json describe_window(const Window& window) {
-  const ControlPage c = window.control();
+  const ControlPage c(window);
   struct merapi_shape_usage shapes {};
   merapi_shape_usage(window.get(), &shapes);
   return {{"name", window.name()},
@@ -57,16 +57,16 @@ json describe_window(const Window& window) {
             {"abort", {{"requested", c.host_request.abort}, {"acknowledged", c.device_ack.abort}}}}},
           {"idle", {{"cycle", c.idle.cycle}, {"idle", c.idle.idle == 1}}},
           {"fault",
-           {{"code", fault_name(c.fault.code)},
+           {{"code", graph::fault_name(c.fault.code)},
             {"cycle", c.fault.cycle},
             {"address", c.fault.address},
             {"detail", c.fault.detail}}},
-          {"counters", describe_counters(c.counters)}};
+          {"counters", describe_counters(c.counters.value)}};
 }
 
 json describe_image(const Image& image) {
   const merapi_geometry g = image.geometry();
-  const merapi_answers* answers = merapi_image_answers(image.get());
+  const merapi_answers* answers = image.answers();
   struct stat status {};
   if (stat(image.path().c_str(), &status) < 0) throw system_failure(errno, image.path());
   uint64_t klasses = 0;
@@ -75,14 +75,14 @@ json describe_image(const Image& image) {
       {"name", image.path()},
       {"kind", "image"},
       {"file_bytes", uint64_t(status.st_size)},
-      {"window_bytes", merapi_image_window_bytes(image.get())},
-      {"bitmap", merapi_image_bitmap(image.get())},
+      {"window_bytes", image.window_bytes()},
+      {"bitmap", image.bitmap()},
       {"heap_bytes", g.heap_bytes},
       {"region_bytes", uint64_t(1) << g.region_log2},
       {"alignment_bytes", uint64_t(1) << g.alignment_log2},
       {"answers",
        {{"objects", answers->count - klasses}, {"klasses", klasses}, {"references", answers->first[answers->count]}}},
-      {"text", image.text()}};
+      {"text", image_text(image)}};
 }
 
 std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }

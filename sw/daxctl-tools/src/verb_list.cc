@@ -9,7 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
-#include "names.h"
+#include "graph/names.h"
 #include "options.h"
 #include "processes.h"
 #include "sysfs.h"
@@ -76,14 +76,14 @@ json list_windows(const std::vector<UsedWindow>& windows) {
     json entry = {{"window", w.name}, {"kind", w.kind}, {"bytes", w.bytes}, {"users", list_users(w.users)}};
     try {
       const Window window = Window::inspect(w.name);
-      const ControlPage control = window.control();
+      const ControlPage control(window);
       entry["bytes"] = window.bytes();
       entry["attached"] = control.attached();
-      entry["state"] = state_name(control.device_index.state);
+      entry["state"] = graph::state_name(control.device_index.state);
       entry["cycle"] = control.idle.cycle;
       const json device = describe_device(control);
       entry["tracer"] = device.is_null() ? json(nullptr) : json{{"name", device["name"]}, {"kind", device["kind"]}};
-    } catch (const Failure& e) {
+    } catch (const graph::Error& e) {
       entry["problem"] = e.what();
     }
     all.push_back(entry);

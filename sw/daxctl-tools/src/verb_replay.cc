@@ -8,9 +8,9 @@
 
 #include "cli.h"
 #include "device_process.h"
-#include "heap_reader.h"
+#include "graph/closure.h"
+#include "graph/trace.h"
 #include "options.h"
-#include "trace_session.h"
 #include "window.h"
 
 namespace merapi::cli {
@@ -26,55 +26,6 @@ struct Options {
   bool as_json = false;
   bool verify = false;
 };
-
-struct Difference {
-  uint64_t missed = 0;      // reachable and not marked by the device
-  uint64_t unexpected = 0;  // marked by the device and not reachable
-  uint64_t live = 0;        // regions with other live words
-  uint64_t klasses = 0;     // klasses reported by one side only
-  std::string first;
-  bool none() const { return missed + unexpected + live + klasses == 0; }
-};
-
-std::string hex(uint64_t value) {
-  char text[24];
-  snprintf(text, sizeof text, "%#llx", static_cast<unsigned long long>(value));
-  return text;
-}
-
-Difference compare(const Window& window, const HeapReader& heap, const Closure& expected, uint32_t bitmap,
-                   const TraceResult& found) {
-  Difference d;
-  const auto note = [&d](const std::string& text) {
-    if (d.first.empty()) d.first = text;
-  };
-  const Bits marks = heap.marks(bitmap);
-  for (uint64_t w = 0; w < marks.words(); w++) {
-    const uint64_t missed = expected.marked.word(w) & ~marks.word(w), more = marks.word(w) & ~expected.marked.word(w);
-    d.missed += uint64_t(__builtin_popcountll(missed));
-    d.unexpected += uint64_t(__builtin_popcountll(more));
-    if ((missed | more) != 0)
-      note("object " +
-           hex(heap.config().heap_base + heap.offset_of_unit(w * 64 + uint64_t(__builtin_ctzll(missed | more)))) +
-           (missed != 0 ? " is reachable and not marked" : " is marked and not reachable"));
-  }
-  for (uint32_t region = 0; region < heap.config().region_count; region++) {
-    const uint64_t live = merapi_live_get(window.get(), region);
-    if (live == expected.live_words[region]) continue;
-    d.live++;
-    note("region " + std::to_string(region) + ": expected " + std::to_string(expected.live_words[region]) +
-         " live words, found " + std::to_string(live));
-  }
-  std::vector<uint64_t> klasses = expected.klasses, differing;
-  std::sort(klasses.begin(), klasses.end());
-  std::vector<uint64_t> reported = found.klasses;
-  reported.erase(std::unique(reported.begin(), reported.end()), reported.end());
-  std::set_symmetric_difference(klasses.begin(), klasses.end(), reported.begin(), reported.end(),
-                                std::back_inserter(differing));
-  d.klasses = differing.size();
-  if (!differing.empty()) note("klass word " + hex(differing.front()) + " was reported by one side only");
-  return d;
-}
 
 // The window to work in, with the image's contents.
 class Stage {
@@ -98,33 +49,36 @@ class Stage {
 
 int replay(const Options& o) {
   const Image image(o.image);
-  const Answers answers(merapi_image_answers(image.get()));
+  const graph::Answers answers(image.answers());
   Stage stage(o, image);
   const Window& window = stage.window();
-  const uint32_t bitmap = merapi_image_bitmap(image.get());
-  json result = {{"image", o.image}, {"text", image.text()}, {"runs", json::array()}};
+  const uint32_t bitmap = image.bitmap();
+  json result = {{"image", o.image}, {"text", image_text(image)}, {"runs", json::array()}};
   bool good = true;
   for (unsigned i = 0; i < o.repeat; i++) {
     merapi_revoke(window.get());
-    merapi_error error{};
-    const int status = merapi_image_load(image.get(), window.get(), &error);
-    if (status < 0) throw Failure(exit_of(status), error.message);
-    std::optional<HeapReader> heap;
-    std::optional<Closure> expected;
+    window.load(image);
+    std::optional<graph::ObjectGraph> heap;
+    std::optional<graph::Closure> expected;
     if (o.verify) {
       heap.emplace(window);
-      expected.emplace(close_over(*heap, bitmap, answers));
+      expected.emplace(graph::close_over(*heap, bitmap, answers));
     }
-    TraceOptions trace_options;
+    graph::TraceOptions trace_options;
     trace_options.bitmap = bitmap;
     trace_options.timeout_seconds = o.timeout;
-    const TraceResult traced = trace(window, answers, trace_options);
+    graph::TraceResult traced;
+    graph::trace(window, answers, trace_options, &traced);
     json run = describe_trace(traced);
     if (o.verify) {
-      const Difference d = compare(window, *heap, *expected, bitmap, traced);
-      run["verify"] = {{"same", d.none()},        {"expected_objects", expected->objects},
-                       {"missed", d.missed},      {"unexpected", d.unexpected},
-                       {"live_mismatch", d.live}, {"klass_mismatch", d.klasses}};
+      const graph::Difference d = graph::compare(window, *heap, bitmap, *expected, traced.klasses, traced.deferred);
+      run["verify"] = {{"same", d.none()},
+                       {"expected_objects", expected->objects},
+                       {"missed", d.missed},
+                       {"unexpected", d.unexpected},
+                       {"live_mismatch", d.live},
+                       {"klass_mismatch", d.klasses},
+                       {"deferred_mismatch", d.deferred}};
       if (!d.none()) say(o.image + ": " + d.first);
       good &= d.none();
     }

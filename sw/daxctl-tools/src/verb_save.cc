@@ -7,7 +7,6 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
-#include "names.h"
 #include "options.h"
 #include "window.h"
 
@@ -30,9 +29,7 @@ int save(const SaveOptions& o) {
   const Window window(o.window, nullptr, 0);
   json text = {{"saved_by", "merapi save"}};
   if (!o.note.empty()) text["note"] = o.note;
-  merapi_error error{};
-  const int status = merapi_image_save(window.get(), o.image.c_str(), o.bitmap, nullptr, text.dump().c_str(), &error);
-  if (status < 0) throw Failure(exit_of(status), error.message);
+  graph::save(window, o.image, o.bitmap, nullptr, text.dump());
   return kOk;
 }
 
@@ -43,9 +40,7 @@ int load(const LoadOptions& o) {
     throw Failure(kUsage, "expected a window that stays (file:PATH, dax:PATH), found " + o.window +
                               ", which is gone when its last user is; 'merapi replay' uses such windows");
   const Window window(o.window, &geometry, MERAPI_OPEN_FORMAT | (o.create ? uint32_t(MERAPI_OPEN_CREATE) : 0));
-  merapi_error error{};
-  const int status = merapi_image_load(image.get(), window.get(), &error);
-  if (status < 0) throw Failure(exit_of(status), error.message);
+  window.load(image);
   return kOk;
 }
 

@@ -13,7 +13,7 @@
 #include <optional>
 
 #include "cli.h"
-#include "names.h"
+#include "graph/names.h"
 #include "options.h"
 #include "processes.h"
 #include "window.h"
@@ -65,9 +65,9 @@ void sample(Watched* w) {
   try {
     if (!w->window) w->window.emplace(Window::inspect(window_name(w->name)));
     w->before = w->now;
-    w->now = Sample{Clock::now(), w->window->control()};
+    w->now = Sample{Clock::now(), ControlPage(*w->window)};
     w->problem.clear();
-  } catch (const Failure& e) {
+  } catch (const std::exception& e) {
     w->problem = e.what();
   }
 }
@@ -95,8 +95,8 @@ json measure(const Watched& w) {
   const json device = describe_device(c);
   m["tracer"] = device.is_null() ? json(nullptr) : device["name"];
   m["attached"] = c.attached();
-  m["state"] = state_name(c.device_index.state);
-  m["fault"] = fault_name(c.fault.code);
+  m["state"] = graph::state_name(c.device_index.state);
+  m["fault"] = graph::fault_name(c.fault.code);
   m["seconds"] = seconds;
   // Cycle ids count up by one in a window.
   m["traces"] = c.idle.cycle;
@@ -108,10 +108,10 @@ json measure(const Watched& w) {
   m["bytes_read_per_s"] = rate(MERAPI_COUNTER_BYTES_READ);
   m["bytes_written_per_s"] = rate(MERAPI_COUNTER_BYTES_WRITTEN);
   json stalls = json::object();
-  for (const auto& [index, name] : counter_names())
+  for (const auto& [index, name] : graph::counter_names())
     if (std::string(name).rfind("stall_", 0) == 0) stalls[name] = rate(index);
   m["stalls_per_s"] = stalls;
-  m["counters"] = describe_counters(c.counters);
+  m["counters"] = describe_counters(c.counters.value);
   return m;
 }
 

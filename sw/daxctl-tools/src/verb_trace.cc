@@ -6,9 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli.h"
-#include "names.h"
 #include "options.h"
-#include "trace_session.h"
 #include "window.h"
 
 namespace merapi::cli {
@@ -16,7 +14,7 @@ namespace {
 
 struct TraceVerb {
   std::string window;
-  TraceOptions trace;
+  graph::TraceOptions trace;
   bool as_json = false;
 };
 
@@ -28,16 +26,16 @@ struct ResetVerb {
 
 int run_trace(const TraceVerb& o) {
   const Window window(o.window, nullptr, 0);
-  const TraceResult traced = trace(window, Answers(), o.trace);
+  graph::TraceResult traced;
+  graph::trace(window, graph::Answers(), o.trace, &traced);
   const json result = describe_trace(traced);
   if (o.as_json) {
     print(result);
   } else {
-    printf("%s (%s): cycle %u, %s objects, %s references, %s live, %llu deferred, %.3f ms\n",
+    printf("%s (%s): cycle %u, %s objects, %s references, %s live, %zu deferred, %.3f ms\n",
            result["device"].get<std::string>().c_str(), result["kind"].get<std::string>().c_str(), traced.cycle,
            human_count(result["objects"]).c_str(), human_count(result["references"]).c_str(),
-           human_bytes(result["live_bytes"]).c_str(), static_cast<unsigned long long>(traced.deferred),
-           traced.milliseconds);
+           human_bytes(result["live_bytes"]).c_str(), traced.deferred.size(), traced.seconds * 1e3);
   }
   return kOk;
 }
@@ -52,7 +50,7 @@ int run_reset(const ResetVerb& o) {
   if (status < 0) throw Failure(exit_of(status), error.message);
   status = merapi_abort(window.get(), patience);
   if (status < 0) throw system_failure(status, window.name() + ": the device did not acknowledge an abort");
-  const ControlPage control = window.control();
+  const ControlPage control(window);
   const json device = describe_device(control);
   if (o.as_json) {
     print({{"window", window.name()}, {"generation", control.host_index.generation}, {"device", device}});
@@ -67,6 +65,7 @@ int run_reset(const ResetVerb& o) {
 
 void add_trace(Cli& cli) {
   auto o = std::make_shared<TraceVerb>();
+  o->trace.timeout_seconds = 600;
   Verb verb =
       cli.verb("trace", "Let a device trace regions of a window that no host uses", [o] { return run_trace(*o); });
   verb.option("window", o->window, "window (file:PATH, dax:PATH or a path); its bitmap keeps the marks").required();

@@ -12,7 +12,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
-#include "names.h"
+#include "graph/names.h"
 
 namespace merapi::cli {
 namespace {
@@ -48,58 +48,27 @@ bool ControlPage::attached() const {
          device_index.generation == host_index.generation;
 }
 
-Window::Window(const std::string& name, const merapi_geometry* geometry, uint32_t flags) : name_(name) {
-  merapi_error error{};
-  merapi_window* window = nullptr;
-  const int status = merapi_open(name.c_str(), geometry, flags, &window, &error);
-  window_.reset(window);
-  if (status < 0) throw Failure(exit_of(status), error.message);
-}
-
-ControlPage Window::control() const {
+ControlPage::ControlPage(const Window& window) {
   // The metadata is contiguous from offset 0 (struct merapi_layout), and the submission ring is part of it.
-  const uint8_t* base = area(MERAPI_AREA_SUBMISSION) - layout().area[MERAPI_AREA_SUBMISSION].offset;
-  merapi_invalidate(get(), base, MERAPI_CONTROL_BYTES);
-  ControlPage c;
+  const uint8_t* base = window.area(MERAPI_AREA_SUBMISSION) - window.layout().area[MERAPI_AREA_SUBMISSION].offset;
+  merapi_invalidate(window.get(), base, MERAPI_CONTROL_BYTES);
   const auto copy = [base](auto* to, uint32_t offset) { memcpy(to, base + offset, sizeof *to); };
-  copy(&c.identity, MERAPI_IDENTITY_OFFSET);
-  copy(&c.config, MERAPI_CONFIG_OFFSET);
-  copy(&c.host_index, MERAPI_HOST_INDEX_OFFSET);
-  copy(&c.host_request, MERAPI_HOST_REQUEST_OFFSET);
-  copy(&c.device, MERAPI_DEVICE_IDENTITY_OFFSET);
-  copy(&c.device_index, MERAPI_DEVICE_INDEX_OFFSET);
-  copy(&c.device_ack, MERAPI_DEVICE_ACK_OFFSET);
-  copy(&c.idle, MERAPI_IDLE_RECORD_OFFSET);
-  copy(&c.fault, MERAPI_FAULT_RECORD_OFFSET);
-  copy(&c.counters, MERAPI_COUNTERS_OFFSET);
-  return c;
+  copy(&identity, MERAPI_IDENTITY_OFFSET);
+  copy(&config, MERAPI_CONFIG_OFFSET);
+  copy(&host_index, MERAPI_HOST_INDEX_OFFSET);
+  copy(&host_request, MERAPI_HOST_REQUEST_OFFSET);
+  copy(&device, MERAPI_DEVICE_IDENTITY_OFFSET);
+  copy(&device_index, MERAPI_DEVICE_INDEX_OFFSET);
+  copy(&device_ack, MERAPI_DEVICE_ACK_OFFSET);
+  copy(&idle, MERAPI_IDLE_RECORD_OFFSET);
+  copy(&fault, MERAPI_FAULT_RECORD_OFFSET);
+  copy(&counters, MERAPI_COUNTERS_OFFSET);
 }
 
-uint8_t* Window::area(merapi_area which) const {
-  void* address = merapi_map_area(get(), which);
-  if (address == nullptr) throw system_failure(errno, name_ + ": cannot map the area " + area_name(which));
-  return static_cast<uint8_t*>(address);
-}
-
-Image::Image(const std::string& path) : path_(path) {
-  merapi_error error{};
-  merapi_image* image = nullptr;
-  const int status = merapi_image_open(path.c_str(), &image, &error);
-  image_.reset(image);
-  if (status < 0) throw Failure(exit_of(status), error.message);
-}
-
-merapi_geometry Image::geometry() const {
-  merapi_geometry geometry{};
-  merapi_image_geometry(get(), &geometry);
-  return geometry;
-}
-
-json Image::text() const {
-  const char* text = merapi_image_json(get());
-  json value = json::parse(text, nullptr, false);
+json image_text(const Image& image) {
+  json value = json::parse(image.text(), nullptr, false);
   if (value.is_object()) return value;
-  return {{"text", text}};
+  return {{"text", image.text()}};
 }
 
 bool is_image(const std::string& path) {
@@ -131,9 +100,7 @@ Window unpack(const Image& image) {
   } remove{fd, path};
   const merapi_geometry geometry = image.geometry();
   Window window("file:" + path, &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE);
-  merapi_error error{};
-  const int status = merapi_image_load(image.get(), window.get(), &error);
-  if (status < 0) throw Failure(exit_of(status), error.message);
+  window.load(image);
   return window;
 }
 
@@ -146,7 +113,7 @@ json describe_config(const merapi_config& c) {
           {"alignment_bytes", uint64_t(1) << (c.alignment_log2 & 63)},
           {"region_bytes", uint64_t(1) << (c.region_log2 & 63)},
           {"region_count", c.region_count},
-          {"coherence", coherence_name(c.coherence)},
+          {"coherence", graph::coherence_name(c.coherence)},
           {"mirror_size_offset", c.mirror_size_offset}};
 }
 
@@ -155,34 +122,50 @@ json describe_device(const ControlPage& control) {
   if (d.magic != MERAPI_DEVICE_MAGIC) return nullptr;
   const char* name = reinterpret_cast<const char*>(d.name);
   json capabilities = json::array();
-  for (const auto& [bit, text] : capability_names())
+  for (const auto& [bit, text] : graph::capability_names())
     if (d.capabilities >> bit & 1) capabilities.push_back(text);
   return {{"name", std::string(name, strnlen(name, sizeof d.name))},
           {"kind", merapi_kind_name(d.kind)},
           {"pid", d.pid},
           {"contract", std::to_string(d.version_major) + "." + std::to_string(d.version_minor)},
-          {"coherence", coherence_name(d.coherence)},
+          {"coherence", graph::coherence_name(d.coherence)},
           {"lanes", d.lanes},
           {"patience_us", d.patience_us},
           {"window_bytes", d.window_bytes},
           {"capabilities", capabilities},
-          {"state", state_name(control.device_index.state)}};
+          {"state", graph::state_name(control.device_index.state)}};
 }
 
-json describe_counters(const merapi_counters& counters) {
+json describe_counters(const uint64_t* counters) {
   json all = json::object();
-  for (const auto& [index, name] : counter_names()) all[name] = counters.value[index];
+  for (const auto& [index, name] : graph::counter_names()) all[name] = counters[index];
   return all;
 }
 
 json describe_layout(const merapi_layout& layout) {
   json areas = json::array();
-  for (const auto& [index, name] : area_names()) {
+  for (const auto& [index, name] : graph::area_names()) {
     const merapi_area_desc& area = layout.area[index];
     if (area.size != 0) areas.push_back({{"area", name}, {"offset", area.offset}, {"bytes", area.size}});
   }
   std::sort(areas.begin(), areas.end(), [](const json& a, const json& b) { return a["offset"] < b["offset"]; });
   return areas;
+}
+
+json describe_trace(const graph::TraceResult& r) {
+  const char* name = reinterpret_cast<const char*>(r.device.name);
+  return {{"device", std::string(name, strnlen(name, sizeof r.device.name))},
+          {"kind", merapi_kind_name(r.device.kind)},
+          {"cycle", r.cycle},
+          {"ms", r.seconds * 1e3},
+          {"device_ms", double(r.counters[MERAPI_COUNTER_NANOSECONDS]) / 1e6},
+          {"objects", r.counters[MERAPI_COUNTER_OBJECTS_MARKED]},
+          {"references", r.counters[MERAPI_COUNTER_REFERENCES_READ]},
+          {"live_bytes", r.counters[MERAPI_COUNTER_LIVE_WORDS] * 8},
+          {"deferred", r.deferred.size()},
+          {"shapes_seen", r.klasses.size()},
+          {"answers", r.answers},
+          {"counters", describe_counters(r.counters)}};
 }
 
 }  // namespace merapi::cli

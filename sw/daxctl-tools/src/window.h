@@ -1,20 +1,24 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// An open window, and a copy of its control page.
+// A copy of a window's control page, and what windows, images and traces say as JSON.
 #ifndef MERAPI_DAXCTL_TOOLS_WINDOW_H_
 #define MERAPI_DAXCTL_TOOLS_WINDOW_H_
 
-#include <memory>
 #include <string>
 
 #include "cli.h"
-#include "merapi/merapi.h"
+#include "graph/trace.h"
+#include "graph/window.h"
 
 namespace merapi::cli {
+
+using graph::Image;
+using graph::Window;
 
 // What a control page said at one moment. Lines are copied one after the other: each is whole in itself only as far as
 // its writer publishes it so (docs/contract.md).
 struct ControlPage {
+  explicit ControlPage(const Window& window);
   merapi_identity identity;
   merapi_config config;
   merapi_host_index host_index;
@@ -29,48 +33,10 @@ struct ControlPage {
   bool attached() const;
 };
 
-class Window {
- public:
-  // Throws a Failure with libmerapi's words.
-  Window(const std::string& name, const merapi_geometry* geometry, uint32_t flags);
-  // For looking only: never disturbs a host or a device.
-  static Window inspect(const std::string& name) { return Window(name, nullptr, MERAPI_OPEN_READONLY); }
-
-  merapi_window* get() const { return window_.get(); }
-  const std::string& name() const { return name_; }
-  const merapi_layout& layout() const { return *merapi_layout_of(get()); }
-  uint64_t bytes() const { return merapi_window_bytes(get()); }
-  ControlPage control() const;
-  // A mapped area; throws when it cannot be mapped.
-  uint8_t* area(merapi_area which) const;
-
- private:
-  struct Close {
-    void operator()(merapi_window* w) const { merapi_close(w); }
-  };
-  std::string name_;
-  std::unique_ptr<merapi_window, Close> window_;
-};
-
-class Image {
- public:
-  explicit Image(const std::string& path);
-  merapi_image* get() const { return image_.get(); }
-  const std::string& path() const { return path_; }
-  merapi_geometry geometry() const;
-  // The image's text; an object even when the text is not one ({"text": ...}).
-  json text() const;
-
- private:
-  struct Close {
-    void operator()(merapi_image* i) const { merapi_image_close(i); }
-  };
-  std::string path_;
-  std::unique_ptr<merapi_image, Close> image_;
-};
-
 // Does the file start like a saved window? False also when it cannot be read.
 bool is_image(const std::string& path);
+// The image's text; an object even when the text is not one ({"text": ...}).
+json image_text(const Image& image);
 
 // A window with the image's contents in a nameless file: on tmpfs when there is room, else beside the image.
 // Gone when closed.
@@ -78,8 +44,9 @@ Window unpack(const Image& image);
 
 json describe_config(const merapi_config& config);
 json describe_device(const ControlPage& control);
-json describe_counters(const merapi_counters& counters);
+json describe_counters(const uint64_t* counters);
 json describe_layout(const merapi_layout& layout);
+json describe_trace(const graph::TraceResult& result);
 
 // SIGBUS means that a mapped file became smaller: say so and end, instead of a crash without words.
 void catch_truncation();

@@ -41,7 +41,7 @@ def test_saved_window_replays(program, flags, java, device, classes, runs, devic
     subprocess.run([device_program.parent / "merapi-strip", image, copy], check=True, timeout=120)
     assert data in image.read_bytes() and data not in copy.read_bytes()
     stripped = replay(device_program, copy)
-    for counter in ("objects_marked", "live_words", "references", "deferred", "shapes_seen"):
+    for counter in ("objects_marked", "live_words", "references_read", "deferred", "shapes_seen"):
         assert stripped["counters"][counter] == report["counters"][counter], counter
 
 

@@ -1,15 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Names of the contract's enumerations in lower case, as JSON keys and in tables.
-#ifndef MERAPI_DAXCTL_TOOLS_NAMES_H_
-#define MERAPI_DAXCTL_TOOLS_NAMES_H_
+#ifndef MERAPI_GRAPH_NAMES_H_
+#define MERAPI_GRAPH_NAMES_H_
 
 #include <cstdint>
 #include <string>
 #include <utility>
 #include <vector>
 
-namespace merapi::cli {
+namespace merapi::graph {
 
 using Names = std::vector<std::pair<uint32_t, const char*>>;
 
@@ -22,6 +22,6 @@ std::string state_name(uint32_t value);
 std::string fault_name(uint32_t value);
 std::string area_name(uint32_t value);
 
-}  // namespace merapi::cli
+}  // namespace merapi::graph
 
-#endif  // MERAPI_DAXCTL_TOOLS_NAMES_H_
+#endif  // MERAPI_GRAPH_NAMES_H_

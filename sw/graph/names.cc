@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
-#include "names.h"
+#include "graph/names.h"
 
-namespace merapi::cli {
+namespace merapi::graph {
 namespace {
 
 #include "contract_names.inc"
@@ -22,4 +22,4 @@ std::string state_name(uint32_t value) { return name_in(kDEVICE_STATE, value); }
 std::string fault_name(uint32_t value) { return name_in(kFAULT, value); }
 std::string area_name(uint32_t value) { return name_in(kAREA, value); }
 
-}  // namespace merapi::cli
+}  // namespace merapi::graph

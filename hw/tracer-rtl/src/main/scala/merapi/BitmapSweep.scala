@@ -29,30 +29,33 @@ class BitmapSweep(p: TracerParameters) extends Module {
     val blocked = Output(Bool()) // a store takes no more: lanes must run
     val quiet   = Output(Bool())
     val lines   = Output(Bool())
-    val limits  = new ReadPort(p)
+    val ask     = Decoupled(UInt((p.regionBits - 3).W))
+    val fill    = Input(new LimitFill(p))
     val read    = new ReadPort(p)
     val fault   = Valid(new FaultReport)
   })
   val c = io.config
 
-  // The limit of each region, through a checker that is asked with the region's first object: what comes out below
-  // has marks to look at. Its limit is found by asking for the line, so the checker hands out the limit itself.
+  // Limits come from the loader of all checkers, a line of eight regions at a time.
   object State extends ChiselEnum { val Idle, AskLimit, WaitLimit, Judge, Run = Value }
   val state  = RegInit(State.Idle)
   val region = Reg(UInt((p.regionBits + 1).W))
   val end    = Reg(UInt((p.regionBits + 1).W))
-  val limits = Reg(UInt(p.lineBits.W))
-  val known  = RegInit(false.B) // `limits` is the line of `region`
+  val limits = Reg(Vec(8, UInt(64.W))) // of the regions that share a line with `region`
+  val goods  = Reg(Vec(8, Bool()))
   io.slice.ready := state === State.Idle
-  io.limits.request.valid     := state === State.AskLimit && !io.hold
-  io.limits.request.bits.tag  := 0.U
-  io.limits.request.bits.line := c.limits + (region >> 3)
+  io.ask.valid   := state === State.AskLimit && !io.hold
+  io.ask.bits    := region >> 3
+  val fillHere = io.fill.write && !io.fill.sweep && (io.fill.region >> 3) === (region >> 3)
+  val fillAt   = io.fill.region(2, 0)
+  when(fillHere) {
+    limits(fillAt) := io.fill.value
+    goods(fillAt)  := io.fill.good
+  }
 
-  val start   = Cat(region, 0.U(16.W)) << (c.regionLog2 - 16.U)
-  val limit   = VecInit((0 until 8).map(i => limits(64 * i + 63, 64 * i)))(region(2, 0))
-  val bytes   = 1.U(64.W) << c.regionLog2
-  val aligned = (limit(7, 0) & ((1.U(9.W) << c.alignmentLog2) - 1.U)(7, 0)) === 0.U
-  val good    = limit >= start && limit - start <= bytes && aligned
+  val start = Cat(region, 0.U(16.W)) << (c.regionLog2 - 16.U)
+  val limit = limits(region(2, 0))
+  val good  = goods(region(2, 0))
   io.fault.valid := state === State.Judge && !good
   io.fault.bits  := FaultReport(Contract.Fault.BadConfig, Cat(c.limits, 0.U(6.W)) + Cat(region, 0.U(3.W)), limit)
 
@@ -113,18 +116,12 @@ class BitmapSweep(p: TracerParameters) extends Module {
       when(io.slice.fire) {
         region := io.slice.bits.first
         end    := io.slice.bits.first + io.slice.bits.count
-        known  := false.B
         state  := State.Judge
         when(io.slice.bits.count === 0.U) { state := State.Idle }.otherwise { state := State.AskLimit }
       }
     }
-    is(State.AskLimit) { when(io.limits.request.fire) { state := State.WaitLimit } }
-    is(State.WaitLimit) {
-      when(io.limits.response.valid) {
-        limits := io.limits.response.bits.data
-        state  := State.Judge
-      }
-    }
+    is(State.AskLimit) { when(io.ask.fire) { state := State.WaitLimit } }
+    is(State.WaitLimit) { when(fillHere && fillAt.andR) { state := State.Judge } }
     is(State.Judge) {
       val firstUnit = start >> c.alignmentLog2
       val endUnit   = limit >> c.alignmentLog2

@@ -8,8 +8,8 @@ import chisel3.util._
 class WriteGrant(p: TracerParameters) extends Bundle {
   val valid = Bool()
   val first = UInt(p.lineAddress.W)
-  val count = UInt(p.lineAddress.W)
-  def covers(line: UInt): Bool = valid && line >= first && (line - first) < count
+  val end   = UInt((p.lineAddress + 1).W) // after the last
+  def covers(line: UInt): Bool = valid && line >= first && line < end
 }
 
 /** The memory boundary: every client's requests go to the AXI port of their address, and every answer goes back.
@@ -19,6 +19,9 @@ class WriteGrant(p: TracerParameters) extends Bundle {
   * all clients but the last `exemptReaders` and `exemptWriters` (the control side) are answered the same way, reads with
   * zeros: the tracer drains and nothing it does is seen. An error response faults before its data, replaced by zeros, reaches
   * a client.
+  *
+  * A client's turn is decided a cycle before its request is taken (TurnArbiter), and an answer is registered once, for
+  * all clients, with the fault that it may be: wide data is selected once each way.
   *
   * Why it cannot deadlock: clients take answers unconditionally, so the answers' path never waits for requests; each
   * port's request path waits for its AXI channel alone.
@@ -47,10 +50,57 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
 
   private def blocked(client: Int, core: Int): Bool = if (client < core) io.block else false.B
 
+  /** Requests of all clients whose line is of this port. */
+  private def requests[T <: Data](
+      port: Int,
+      clients: Seq[DecoupledIO[T]],
+      lineOf: T => UInt,
+      core: Int,
+      turns: TurnArbiter[T]
+  ): Unit =
+    for ((client, i) <- clients.zipWithIndex) {
+      val mine = portOf(lineOf(client.bits)) === port.U && !blocked(i, core)
+      turns.io.in(i).valid := client.valid && mine
+      turns.io.in(i).bits  := client.bits
+      when(mine) { client.ready := turns.io.in(i).ready }
+    }
+
   class Answer extends Bundle {
     val id   = UInt(readIdBits.W)
     val data = UInt(p.lineBits.W)
   }
+
+  /** Registered answers of one port: with a single port nothing but its client takes them, at once. */
+  private def held[T <: Data](answer: DecoupledIO[T]): DecoupledIO[T] =
+    if (p.ports > 1) Queue(answer, 2)
+    else {
+      val out = Wire(chiselTypeOf(answer))
+      out.valid    := RegNext(answer.valid, false.B)
+      out.bits     := RegNext(answer.bits)
+      answer.ready := true.B
+      out
+    }
+
+  /** The answer that client i takes in this cycle. */
+  private def toClient[T <: Data](answers: Seq[DecoupledIO[T]], clientOf: T => UInt, i: Int): Valid[T] = {
+    val out = Wire(Valid(chiselTypeOf(answers.head.bits)))
+    val mine = answers.map(a => a.valid && clientOf(a.bits) === i.U)
+    out.valid := mine.reduce(_ || _)
+    out.bits  := PriorityMux(mine, answers.map(_.bits))
+    for ((a, k) <- answers.zipWithIndex) {
+      val first = mine.take(k).foldLeft(true.B)((free, m) => free && !m)
+      when(mine(k) && first) { a.ready := true.B }
+    }
+    out
+  }
+  private def late(fault: Valid[FaultReport]): Valid[FaultReport] = {
+    val out = Wire(Valid(new FaultReport))
+    out.valid := RegNext(fault.valid, false.B)
+    out.bits  := RegNext(fault.bits)
+    out
+  }
+  private def errorCode(response: UInt): UInt =
+    Mux(response === Axi.decode.U, Contract.Fault.Truncated.U, Contract.Fault.Memory.U)
 
   val faults       = Seq.newBuilder[Valid[FaultReport]]
   val readAnswers  = Seq.newBuilder[DecoupledIO[Answer]]
@@ -64,88 +114,58 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     val axi = io.axi(port)
 
     // Reads.
-    val ar = Module(new RRArbiter(new ReadRequest(p), readers))
-    for ((client, i) <- io.reads.zipWithIndex) {
-      val mine = portOf(client.request.bits.line) === port.U
-      ar.io.in(i).valid := client.request.valid && mine && !blocked(i, readers - exemptReaders)
-      ar.io.in(i).bits  := client.request.bits
-      when(mine) { client.request.ready := ar.io.in(i).ready && !blocked(i, readers - exemptReaders) }
-    }
-    val arQueue = Module(new Queue(new Bundle { val id = UInt(readIdBits.W); val line = UInt(p.lineAddress.W) }, 2))
-    arQueue.io.enq.valid     := ar.io.out.valid
-    arQueue.io.enq.bits.id   := Cat(ar.io.chosen, ar.io.out.bits.tag)
-    arQueue.io.enq.bits.line := ar.io.out.bits.line
-    ar.io.out.ready          := arQueue.io.enq.ready
-    started(2 * port)        := arQueue.io.enq.fire
+    val ar = Module(new TurnArbiter(new ReadRequest(p), readers))
+    requests(port, io.reads.map(_.request), (r: ReadRequest) => r.line, readers - exemptReaders, ar)
+    started(2 * port) := ar.io.taken
 
-    val arHead    = arQueue.io.deq
+    val arHead    = ar.io.out
+    val arId      = Cat(ar.io.client, arHead.bits.tag)
     val arOutside = arHead.bits.line >= io.windowLines
-    val arIsCore  = (arHead.bits.id >> p.tagBits) < (readers - exemptReaders).U
+    val arIsCore  = ar.io.client < (readers - exemptReaders).U
     // AXI: what was offered stays offered, whatever happens meanwhile.
     val arOffered = RegInit(false.B)
     val arSink    = (arOutside || (io.suppress && arIsCore)) && !arOffered
     val arLocal   = Module(new Queue(UInt(readIdBits.W), 2))
     arLocal.io.enq.valid := arHead.valid && arSink
-    arLocal.io.enq.bits  := arHead.bits.id
+    arLocal.io.enq.bits  := arId
     axi.ar.valid         := arHead.valid && !arSink
-    Axi.line(p, axi.ar.bits, arHead.bits.id, arHead.bits.line)
+    Axi.line(p, axi.ar.bits, arId, arHead.bits.line)
     arHead.ready := Mux(arSink, arLocal.io.enq.ready, axi.ar.ready)
     arOffered    := axi.ar.valid && !axi.ar.ready
     val arFault = Wire(Valid(new FaultReport))
     arFault.valid := arHead.valid && arOutside && !arOffered && !(io.suppress && arIsCore)
     arFault.bits  := FaultReport(Contract.Fault.Truncated, address(arHead.bits.line), 0.U)
-    faults += arFault
+    faults += late(arFault)
 
     // Where each outstanding read went, for the address of a memory fault.
-    val readLine = Mem(1 << readIdBits, UInt(p.lineAddress.W))
-    when(arHead.fire) { readLine.write(arHead.bits.id, arHead.bits.line) }
+    val readLine = SyncReadMem(1 << readIdBits, UInt(p.lineAddress.W))
+    when(arHead.fire) { readLine.write(arId, arHead.bits.line) }
 
-    val local = Wire(Decoupled(new Answer))
-    local.valid             := arLocal.io.deq.valid
-    local.bits.id           := arLocal.io.deq.bits
-    local.bits.data         := 0.U
-    arLocal.io.deq.ready    := local.ready
-    val remote = Wire(Decoupled(new Answer))
+    // Answers of the memory before those from here, which are zero.
+    val answer = Wire(Decoupled(new Answer))
     val rError = axi.r.bits.resp(1)
-    remote.valid     := axi.r.valid
-    remote.bits.id   := axi.r.bits.id
-    remote.bits.data := Mux(rError, 0.U, axi.r.bits.data)
-    axi.r.ready      := remote.ready
-    readAnswers += local
-    readAnswers += remote
+    answer.valid         := axi.r.valid || arLocal.io.deq.valid
+    answer.bits.id       := Mux(axi.r.valid, axi.r.bits.id, arLocal.io.deq.bits)
+    answer.bits.data     := Mux(!axi.r.valid || rError, 0.U, axi.r.bits.data)
+    axi.r.ready          := answer.ready
+    arLocal.io.deq.ready := answer.ready && !axi.r.valid
+    readAnswers += held(answer)
     val rFault = Wire(Valid(new FaultReport))
-    rFault.valid := axi.r.fire && rError
-    rFault.bits := FaultReport(Contract.Fault.Memory, address(readLine.read(axi.r.bits.id)), 0.U)
-    when(axi.r.bits.resp === Axi.decode.U) { rFault.bits.code := Contract.Fault.Truncated.U }
+    rFault.valid     := RegNext(axi.r.fire && rError, false.B)
+    rFault.bits      := FaultReport(Contract.Fault.Memory, address(readLine.read(axi.r.bits.id)), 0.U)
+    rFault.bits.code := RegNext(errorCode(axi.r.bits.resp))
     faults += rFault
 
     // Writes.
-    val aw = Module(new RRArbiter(new WriteRequest(p), writers))
-    for ((client, i) <- io.writes.zipWithIndex) {
-      val mine = portOf(client.request.bits.line) === port.U
-      aw.io.in(i).valid := client.request.valid && mine && !blocked(i, writers - exemptWriters)
-      aw.io.in(i).bits  := client.request.bits
-      when(mine) { client.request.ready := aw.io.in(i).ready && !blocked(i, writers - exemptWriters) }
-    }
-    class Store extends Bundle {
-      val id     = UInt(writeIdBits.W)
-      val line   = UInt(p.lineAddress.W)
-      val data   = UInt(p.lineBits.W)
-      val halves = UInt(2.W)
-    }
-    val awQueue = Module(new Queue(new Store, 2))
-    awQueue.io.enq.valid       := aw.io.out.valid
-    awQueue.io.enq.bits.id     := Cat(aw.io.chosen, aw.io.out.bits.tag)
-    awQueue.io.enq.bits.line   := aw.io.out.bits.line
-    awQueue.io.enq.bits.data   := aw.io.out.bits.data
-    awQueue.io.enq.bits.halves := aw.io.out.bits.halves
-    aw.io.out.ready            := awQueue.io.enq.ready
-    started(2 * port + 1)      := awQueue.io.enq.fire
+    val aw = Module(new TurnArbiter(new WriteRequest(p), writers))
+    requests(port, io.writes.map(_.request), (w: WriteRequest) => w.line, writers - exemptWriters, aw)
+    started(2 * port + 1) := aw.io.taken
 
-    val awHead    = awQueue.io.deq
-    val awIsCore  = (awHead.bits.id >> p.tagBits) < (writers - exemptWriters).U
+    val awHead    = aw.io.out
+    val awId      = Cat(aw.io.client, awHead.bits.tag)
+    val awIsCore  = aw.io.client < (writers - exemptWriters).U
     val awOutside = awHead.bits.line >= io.windowLines
-    val awDenied  = awOutside || !io.grants.map(_.covers(awHead.bits.line)).reduce(_ || _)
+    val awDenied  = awOutside || !VecInit(io.grants.map(_.covers(awHead.bits.line))).asUInt.orR
     val awSilent  = io.suppress && awIsCore
     val awOffered = RegInit(false.B)
     val awSink    = (awDenied || awSilent) && !awOffered
@@ -154,19 +174,19 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     awFault.valid := awHead.valid && awDenied && !awSilent && !awOffered
     awFault.bits  := FaultReport(Contract.Fault.Guard, address(awHead.bits.line), 0.U)
     when(awOutside) { awFault.bits.code := Contract.Fault.Truncated.U }
-    faults += awFault
+    faults += late(awFault)
     // Address and data leave independently; each is remembered as sent until both are.
     val awSent = RegInit(false.B)
     val wSent  = RegInit(false.B)
     axi.aw.valid := awHead.valid && !awSink && !awSent
-    Axi.line(p, axi.aw.bits, awHead.bits.id, awHead.bits.line)
+    Axi.line(p, axi.aw.bits, awId, awHead.bits.line)
     axi.w.valid     := awHead.valid && !awSink && !wSent
     axi.w.bits.data := awHead.bits.data
     axi.w.bits.strb := Cat(Fill(32, awHead.bits.halves(1)), Fill(32, awHead.bits.halves(0)))
     axi.w.bits.last := true.B
     val bothSent = (awSent || axi.aw.ready) && (wSent || axi.w.ready)
     awLocal.io.enq.valid := awHead.valid && awSink
-    awLocal.io.enq.bits  := awHead.bits.id
+    awLocal.io.enq.bits  := awId
     awHead.ready         := Mux(awSink, awLocal.io.enq.ready, bothSent)
     awOffered := awHead.valid && !awSink && !bothSent
     when(awHead.valid && !awSink) {
@@ -174,54 +194,37 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
       wSent  := !bothSent && (wSent || axi.w.ready)
     }
 
-    val writeLine = Mem(1 << writeIdBits, UInt(p.lineAddress.W))
-    when(awHead.fire) { writeLine.write(awHead.bits.id, awHead.bits.line) }
-    val bLocal = Wire(Decoupled(UInt(writeIdBits.W)))
-    bLocal <> awLocal.io.deq
-    val bRemote = Wire(Decoupled(UInt(writeIdBits.W)))
-    bRemote.valid := axi.b.valid
-    bRemote.bits  := axi.b.bits.id
-    axi.b.ready   := bRemote.ready
-    writeAnswers += bLocal
-    writeAnswers += bRemote
+    val writeLine = SyncReadMem(1 << writeIdBits, UInt(p.lineAddress.W))
+    when(awHead.fire) { writeLine.write(awId, awHead.bits.line) }
+    val done = Wire(Decoupled(UInt(writeIdBits.W)))
+    done.valid           := axi.b.valid || awLocal.io.deq.valid
+    done.bits            := Mux(axi.b.valid, axi.b.bits.id, awLocal.io.deq.bits)
+    axi.b.ready          := done.ready
+    awLocal.io.deq.ready := done.ready && !axi.b.valid
+    writeAnswers += held(done)
     val bFault = Wire(Valid(new FaultReport))
-    bFault.valid := axi.b.fire && axi.b.bits.resp(1)
-    bFault.bits  := FaultReport(Contract.Fault.Memory, address(writeLine.read(axi.b.bits.id)), 0.U)
-    when(axi.b.bits.resp === Axi.decode.U) { bFault.bits.code := Contract.Fault.Truncated.U }
+    bFault.valid     := RegNext(axi.b.fire && axi.b.bits.resp(1), false.B)
+    bFault.bits      := FaultReport(Contract.Fault.Memory, address(writeLine.read(axi.b.bits.id)), 0.U)
+    bFault.bits.code := RegNext(errorCode(axi.b.bits.resp))
     faults += bFault
   }
 
   // Answers: each client takes one a cycle; several ports may have one for the same client.
-  val reads = readAnswers.result()
-  val readyToClient = Seq.fill(reads.size)(Wire(Vec(readers, Bool())))
-  for ((client, i) <- io.reads.zipWithIndex) {
-    val pick = Module(new Arbiter(new Answer, reads.size))
-    for ((a, k) <- reads.zipWithIndex) {
-      pick.io.in(k).valid := a.valid && (a.bits.id >> p.tagBits) === i.U
-      pick.io.in(k).bits  := a.bits
-      readyToClient(k)(i) := pick.io.in(k).fire
-    }
-    pick.io.out.ready         := true.B
-    client.response.valid     := pick.io.out.valid
-    client.response.bits.tag  := pick.io.out.bits.id(p.tagBits - 1, 0)
-    client.response.bits.data := pick.io.out.bits.data
+  val reads  = readAnswers.result()
+  val stores = writeAnswers.result()
+  reads.foreach(_.ready := false.B)
+  stores.foreach(_.ready := false.B)
+  io.reads.map(_.response).zipWithIndex.foreach { case (r, i) =>
+    val a = toClient(reads, (a: Answer) => a.id >> p.tagBits, i)
+    r.valid     := a.valid
+    r.bits.tag  := a.bits.id(p.tagBits - 1, 0)
+    r.bits.data := a.bits.data
   }
-  reads.zip(readyToClient).foreach { case (a, r) => a.ready := r.asUInt.orR }
-
-  val stores         = writeAnswers.result()
-  val doneToClient = Seq.fill(stores.size)(Wire(Vec(writers, Bool())))
-  for ((client, i) <- io.writes.zipWithIndex) {
-    val pick = Module(new Arbiter(UInt(writeIdBits.W), stores.size))
-    for ((a, k) <- stores.zipWithIndex) {
-      pick.io.in(k).valid := a.valid && (a.bits >> p.tagBits) === i.U
-      pick.io.in(k).bits  := a.bits
-      doneToClient(k)(i)  := pick.io.in(k).fire
-    }
-    pick.io.out.ready := true.B
-    client.done.valid := pick.io.out.valid
-    client.done.bits  := pick.io.out.bits(p.tagBits - 1, 0)
+  io.writes.map(_.done).zipWithIndex.foreach { case (d, i) =>
+    val a = toClient(stores, (id: UInt) => id >> p.tagBits, i)
+    d.valid := a.valid
+    d.bits  := a.bits(p.tagBits - 1, 0)
   }
-  stores.zip(doneToClient).foreach { case (a, r) => a.ready := r.asUInt.orR }
 
   io.fault      := FaultReport.first(faults.result())
   io.readLines  := PopCount(io.axi.map(_.r.fire))

@@ -14,6 +14,9 @@ class RawReference(p: TracerParameters) extends Bundle {
 /** Drops what needs no marking: references outside the heap, at or above their limit, recently tested. Nulls do not
   * come here. In order, one a cycle; whoever sends a host's reference hears of its end through `ended` or from a bank.
   *
+  * Three stages, each ready by its own registers: address to offset; inside the heap and aligned; limit and, beside it,
+  * the recently tested.
+  *
   * The recent filter holds references that were sent to a bank. A bank that drops one flags its source, and the filter
   * is emptied before flagged chunks are swept, so that a reference stopped here is marked or will be offered again.
   */
@@ -29,46 +32,40 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val above      = Output(Bool())
     val filtered   = Output(Bool())
     val quiet      = Output(Bool())
-    val read       = new ReadPort(p)
-    val fault      = Valid(new FaultReport)
+    val fill       = Input(new LimitFill(p))
+    val ask        = Decoupled(UInt((p.regionBits - 3).W))
+    val fault      = Valid(new FaultReport) // a cycle after its reference ended
   })
-
-  class Decoded extends Bundle {
-    val obj    = UInt(p.objectBits.W)
+  class Found extends Bundle {
+    val offset = UInt(64.W) // from the heap's start
     val source = UInt(p.objectBits.W)
     val host   = Bool()
   }
-  // Decode.
-  val c       = io.config
-  val narrow  = !c.wideOops && !io.in.bits.host
-  val address = Mux(narrow, (c.narrowBase + (io.in.bits.value(31, 0).pad(48) << c.narrowShift))(63, 0), io.in.bits.value)
-  val offset  = (address - c.heapBase)(63, 0)
-  val outside = offset >= c.heapBytes
-  val low     = offset(7, 0) & ((1.U(9.W) << c.alignmentLog2) - 1.U)(7, 0)
+  class Inside extends Bundle {
+    val source = UInt(p.objectBits.W)
+    val host   = Bool()
+  }
+  val c = io.config
+  // Constant while a cycle runs: an address is one addition away from its offset.
+  val fromNarrow = RegNext(c.narrowBase - c.heapBase)
+  val fromWide   = RegNext(0.U - c.heapBase)
+  val narrow     = !c.wideOops && !io.in.bits.host
+  val scaled     = (io.in.bits.value(31, 0).pad(48) << c.narrowShift).pad(64)(63, 0)
+  val found      = Module(new Queue(new Found, 2))
+  found.io.enq.valid       := io.in.valid
+  io.in.ready              := found.io.enq.ready
+  found.io.enq.bits.offset := Mux(narrow, scaled, io.in.bits.value) + Mux(narrow, fromNarrow, fromWide)
+  found.io.enq.bits.source := io.in.bits.source
+  found.io.enq.bits.host   := io.in.bits.host
+
+  val f       = found.io.deq.bits
+  val outside = f.offset >= c.heapBytes
+  val low     = f.offset(7, 0) & ((1.U(9.W) << c.alignmentLog2) - 1.U)(7, 0)
   val crooked = !outside && low =/= 0.U
+  val ends    = found.io.deq.valid && (outside || crooked)
 
-  val check = Module(new LimitCheck(p, new Decoded))
-  check.io.config        := c
-  check.io.invalidate    := io.invalidate
-  check.io.in.valid      := io.in.valid && !outside && !crooked
-  check.io.in.bits.obj   := offset >> 3
-  check.io.in.bits.data.obj    := offset >> 3
-  check.io.in.bits.data.source := io.in.bits.source
-  check.io.in.bits.data.host   := io.in.bits.host
-  io.in.ready := outside || crooked || check.io.in.ready
-  io.read <> check.io.read
-  io.outside := io.in.valid && outside
-  val bad = Wire(Valid(new FaultReport))
-  bad.valid := io.in.valid && crooked
-  bad.bits := FaultReport(
-    Contract.Fault.BadReference,
-    address,
-    Mux(io.in.bits.host, 0.U, c.heapBase + Cat(io.in.bits.source, 0.U(3.W)))
-  )
-  io.fault := FaultReport.first(Seq(bad, check.io.fault))
-
-  // Recently tested: read while the limit is compared, written when a reference goes on. The write may come too late
-  // for the next reference: it is then tested once more, which costs a cycle and nothing else.
+  // Recently tested: written when a reference goes on. The write may come too late for the next reference: it is then
+  // tested once more, which costs a cycle and nothing else.
   val indexBits = log2Ceil(recent)
   private def indexOf(obj: UInt): UInt = (obj ^ (obj >> indexBits))(indexBits - 1, 0)
   class Entry extends Bundle {
@@ -83,33 +80,49 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     sweepNext := sweepNext + 1.U
     when(sweepNext.andR) { sweeping := false.B }
   }
-  io.sweeping := sweeping || check.io.sweeping || io.invalidate
+  io.sweeping := sweeping || io.invalidate
 
-  val stageValid = RegInit(false.B)
-  val stage      = Reg(new Decoded)
-  val advance    = WireDefault(false.B)
-  val below      = check.io.out.valid && check.io.out.bits.below
-  check.io.out.ready := !io.sweeping && (!check.io.out.bits.below || !stageValid || advance)
-  io.above   := check.io.out.fire && !check.io.out.bits.below
-  val enter = check.io.out.fire && check.io.out.bits.below
-  when(enter) { stage := check.io.out.bits.data }
-  stageValid := enter || (stageValid && !advance)
-  val entry = entries.read(indexOf(Mux(enter, check.io.out.bits.obj, stage.obj)))
-  val known = entry.valid && entry.obj === stage.obj && !stage.host
-  io.out.valid     := stageValid && !known
-  io.out.bits.obj  := stage.obj
-  io.out.bits.flag := c.rescanFlag(stage.source)
-  io.out.bits.host := stage.host
-  advance     := stageValid && (known || io.out.ready)
-  io.filtered := stageValid && known
-  val entryNow = Wire(new Entry)
-  entryNow.valid := true.B
-  entryNow.obj   := stage.obj
-  val nothing = 0.U.asTypeOf(new Entry)
-  val remember = io.out.fire && !stage.host
+  val check = Module(new LimitCheck(p, new Inside))
+  check.io.config := c
+  check.io.fill   := io.fill
+  io.ask <> check.io.ask
+  check.io.in.valid            := found.io.deq.valid && !outside && !crooked && !sweeping
+  check.io.in.bits.obj         := f.offset >> 3
+  check.io.in.bits.data.source := f.source
+  check.io.in.bits.data.host   := f.host
+  found.io.deq.ready           := outside || crooked || (check.io.in.ready && !sweeping)
+
+  val out    = Module(new Queue(new Reference(p), 2))
+  val result = check.io.out.bits
+  val entry  = entries.read(indexOf(check.io.next))
+  val known  = entry.valid && entry.obj === result.obj && !result.data.host
+  val passes = result.below && !known
+  check.io.out.ready   := out.io.enq.ready || !passes
+  out.io.enq.valid     := check.io.out.valid && passes
+  out.io.enq.bits.obj  := result.obj
+  out.io.enq.bits.flag := c.rescanFlag(result.data.source)
+  out.io.enq.bits.host := result.data.host
+  io.out <> out.io.deq
+  val remember = out.io.enq.fire && !result.data.host
   when(sweeping || remember) {
-    entries.write(Mux(sweeping, sweepNext, indexOf(stage.obj)), Mux(sweeping, nothing, entryNow))
+    val now = Wire(new Entry)
+    now.valid := !sweeping
+    now.obj   := result.obj
+    entries.write(Mux(sweeping, sweepNext, indexOf(result.obj)), now)
   }
-  io.ended := PopCount(Seq(io.in.valid && (outside || crooked), io.above, io.filtered))
-  io.quiet := !io.in.valid && !check.io.busy && !stageValid
+
+  io.outside  := found.io.deq.valid && outside
+  io.above    := check.io.out.fire && !result.below
+  io.filtered := check.io.out.fire && result.below && known
+  io.ended    := PopCount(Seq(ends, io.above, io.filtered))
+  io.quiet    := !io.in.valid && !found.io.deq.valid && !check.io.busy && !out.io.deq.valid
+
+  val bad = Wire(Valid(new FaultReport))
+  bad.valid := RegNext(found.io.deq.valid && crooked, false.B)
+  bad.bits := FaultReport(
+    Contract.Fault.BadReference,
+    c.heapBase + RegNext(f.offset),
+    RegNext(Mux(f.host, 0.U, c.heapBase + Cat(f.source, 0.U(3.W))))
+  )
+  io.fault := FaultReport.first(Seq(bad, check.io.fault))
 }

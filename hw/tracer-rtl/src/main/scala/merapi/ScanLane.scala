@@ -89,7 +89,8 @@ class ScanLane(p: TracerParameters) extends Module {
     val arraysWait = Input(Bool()) // some lane has enough to do
     val invalidate = Input(Bool()) // pulse, when quiet
     val dropShapes = Input(Bool()) // pulse
-    val sweeping   = Output(Bool())
+    val fill       = Input(new LimitFill(p))
+    val ask        = Decoupled(UInt((p.regionBits - 3).W)) // for limits
     val grey       = Flipped(Decoupled(new Grey(p)))
     val giveBack   = Decoupled(new Grey(p))
     val references = Decoupled(new RawReference(p))
@@ -99,7 +100,6 @@ class ScanLane(p: TracerParameters) extends Module {
     val shareIn    = Flipped(Decoupled(new Piece(p)))
     val shareOut   = Decoupled(new Piece(p))
     val shapes     = new ShapePort(p)
-    val limits     = new ReadPort(p)
     val lines      = new ReadPort(p)
     val empty      = Output(Bool()) // no object in any slot
     val quiet      = Output(Bool()) // nothing moves, nothing is outstanding
@@ -135,8 +135,8 @@ class ScanLane(p: TracerParameters) extends Module {
   val goOn     = continued.io.deq.valid || takeLong
   val slotOn   = Mux(takeLong, longs.io.deq.bits, continued.io.deq.bits)
   check.io.config     := c
-  check.io.invalidate := io.invalidate
-  io.limits <> check.io.read
+  check.io.fill       := io.fill
+  io.ask <> check.io.ask
   check.io.in.valid           := !io.hold && (goOn || takeGrey)
   check.io.in.bits.obj        := Mux(goOn, held.read(slotOn).obj, io.grey.bits.obj)
   check.io.in.bits.data.slot  := Mux(goOn, slotOn, slotNew)
@@ -295,7 +295,6 @@ class ScanLane(p: TracerParameters) extends Module {
   assert((free & ended) === 0.U, "a slot ended twice")
 
   io.fault    := FaultReport.first(Seq(late, check.io.fault, evaluate.io.fault))
-  io.sweeping := check.io.sweeping
   io.empty    := free.andR && !pieceIn.io.deq.valid
   io.quiet := !check.io.busy && fetch.io.quiet && !arrived.io.deq.valid && evaluate.io.quiet && scan.io.quiet
   io.events.scanned     := evaluate.io.scanned

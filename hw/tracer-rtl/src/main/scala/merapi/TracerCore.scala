@@ -6,10 +6,8 @@ import chisel3.util._
 
 object CorePorts {
 
-  /** Readers: per lane lines, limits, references' limits, bitmap, spill; then shapes, live, sweep, sweep's limits,
-    * limits of the host's references.
-    */
-  def readers(p: TracerParameters): Int = 5 * p.lanes + 5
+  /** Readers: per lane lines, bitmap, spill; then shapes, live, sweep, limits. */
+  def readers(p: TracerParameters): Int = 3 * p.lanes + 4
 
   /** Writers: per lane bitmap and spill; then live words and clearing. */
   def writers(p: TracerParameters): Int = 2 * p.lanes + 2
@@ -52,6 +50,7 @@ class TracerCore(p: TracerParameters) extends Module {
   val live    = Module(new LiveTable(p))
   val sweep   = Module(new BitmapSweep(p))
   val clearer = Module(new Clearer(p))
+  val limits  = Module(new LimitLoader(p, 2 * p.lanes + 2))
 
   // Lanes rest while a sweep looks for greys, so that it does not meet marks of this cycle; they run as soon as it
   // waits for room, until it ends.
@@ -78,7 +77,7 @@ class TracerCore(p: TracerParameters) extends Module {
       pick.io.in(i).bits  := source.bits
       when(to === b.U) { source.ready := pick.io.in(i).ready }
     }
-    bank.io.in <> Queue(pick.io.out, 4, flow = true)
+    bank.io.in <> Queue(pick.io.out, 4)
   }
 
   for (i <- 0 until p.lanes) {
@@ -87,6 +86,8 @@ class TracerCore(p: TracerParameters) extends Module {
     lane.io.hold       := hold
     lane.io.arraysWait := arraysWait
     lane.io.invalidate := io.orders.invalidate
+    lane.io.fill       := limits.io.fill
+    limits.io.ask(2 * i) <> lane.io.ask
     lane.io.dropShapes := io.orders.dropShapes
     lane.io.grey <> store.io.take
     store.io.giveBack <> lane.io.giveBack
@@ -100,6 +101,8 @@ class TracerCore(p: TracerParameters) extends Module {
     lane.io.shareOut <> lanes((i + 1) % p.lanes).io.shareIn
     filter.io.config     := c
     filter.io.invalidate := io.orders.invalidate
+    filter.io.fill       := limits.io.fill
+    limits.io.ask(2 * i + 1) <> filter.io.ask
     bank.io.powerUp      := io.powerUp
     bank.io.config       := c
     bank.io.clean        := io.orders.flush
@@ -110,20 +113,17 @@ class TracerCore(p: TracerParameters) extends Module {
     store.io.hold       := hold
     store.io.spillFirst := c.spill + (c.spillPerLane * i.U)
     store.io.spillLines := c.spillPerLane
-    io.reads(5 * i) <> lane.io.lines
-    io.reads(5 * i + 1) <> lane.io.limits
-    io.reads(5 * i + 2) <> filter.io.read
-    io.reads(5 * i + 3) <> bank.io.fill
-    io.reads(5 * i + 4) <> store.io.read
+    io.reads(3 * i) <> lane.io.lines
+    io.reads(3 * i + 1) <> bank.io.fill
+    io.reads(3 * i + 2) <> store.io.read
     io.writes(2 * i) <> bank.io.writeBack
     io.writes(2 * i + 1) <> store.io.write
   }
-  private val shared = 5 * p.lanes
+  private val shared = 3 * p.lanes
   io.reads(shared) <> walker.io.read
   io.reads(shared + 1) <> live.io.read
   io.reads(shared + 2) <> sweep.io.read
-  io.reads(shared + 3) <> sweep.io.limits
-  io.reads(shared + 4) <> hostFilter.io.read
+  io.reads(shared + 3) <> limits.io.read
   io.writes(2 * p.lanes) <> live.io.write
   io.writes(2 * p.lanes + 1) <> clearer.io.write
 
@@ -132,6 +132,13 @@ class TracerCore(p: TracerParameters) extends Module {
   hostFilter.io.in <> io.grey
   io.greyEnds.count   := hostFilter.io.ended +& PopCount(banks.map(_.io.answer.valid))
   io.greyEnds.refused := banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _)
+  hostFilter.io.fill := limits.io.fill
+  limits.io.ask(2 * p.lanes) <> hostFilter.io.ask
+  limits.io.ask(2 * p.lanes + 1) <> sweep.io.ask
+  sweep.io.fill        := limits.io.fill
+  limits.io.config     := c
+  limits.io.powerUp    := io.powerUp
+  limits.io.invalidate := io.orders.invalidate
   walker.io.config := c
   live.io.config   := c
   live.io.flush    := io.orders.flush && merges.map(_.io.empty).reduce(_ && _)
@@ -145,7 +152,7 @@ class TracerCore(p: TracerParameters) extends Module {
   private def all(xs: Seq[Bool]): Bool = xs.reduce(_ && _)
   private def any(xs: Seq[Bool]): Bool = xs.reduce(_ || _)
   val passing = all(filters.map(_.io.quiet)) && hostFilter.io.quiet && all(banks.map(_.io.quiet)) && walker.io.quiet &&
-    live.io.quiet && all(lanes.map(_.io.quiet))
+    live.io.quiet && all(lanes.map(_.io.quiet)) && limits.io.quiet
   io.status.moving := Cat(
     Seq(
       all(lanes.map(_.io.quiet)),
@@ -164,7 +171,7 @@ class TracerCore(p: TracerParameters) extends Module {
     !clearer.io.busy
   io.status.cleaned     := all(banks.map(_.io.cleaned))
   io.status.liveFlushed := live.io.flushed
-  io.status.sweeping := any(lanes.map(_.io.sweeping)) || any(filters.map(_.io.sweeping)) ||
+  io.status.sweeping := limits.io.fill.sweeping || any(filters.map(_.io.sweeping)) ||
     any(banks.map(_.io.sweeping)) || hostFilter.io.sweeping
   io.status.sweepBusy     := sweep.io.busy
   io.status.clearBusy     := clearer.io.busy

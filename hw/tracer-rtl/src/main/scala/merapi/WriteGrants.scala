@@ -10,8 +10,10 @@ class ClearRange(p: TracerParameters) extends Bundle {
   val count = UInt((p.lineAddress + 1).W)
 }
 
-/** What the tracer may write now, for the guard at the memory boundary, and what a clearing command covers;
-  * combinational.
+/** What the tracer may write now, for the guard at the memory boundary, and what a clearing command covers.
+  *
+  * Grants are a cycle old: nobody writes in the cycle in which it is allowed to, and before anything is taken back
+  * requests are blocked and have ended.
   */
 class WriteGrants(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
@@ -29,9 +31,9 @@ class WriteGrants(p: TracerParameters) extends Module {
   import Contract.{Area => A, _}
   private def lines(bytes: UInt): UInt = (bytes >> p.lineLog2)(p.lineAddress - 1, 0)
   private def grant(i: Int, valid: Bool, first: UInt, count: UInt): Unit = {
-    io.grants(i).valid := valid
-    io.grants(i).first := first
-    io.grants(i).count := count
+    io.grants(i).valid := RegNext(valid, false.B)
+    io.grants(i).first := RegNext(first)
+    io.grants(i).end   := RegNext(first +& count)
   }
   private def bitmapOf(which: UInt): Area = Mux(which(0), io.areas(A.Bitmap1), io.areas(A.Bitmap0))
   val c         = io.config

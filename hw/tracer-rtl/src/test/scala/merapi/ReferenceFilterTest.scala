@@ -6,13 +6,44 @@ import chisel3._
 import scala.collection.mutable
 import scala.util.Random
 
+/** A filter with the loader of its limits. */
+class FilterHarness(p: TracerParameters) extends Module {
+  private val filter = Module(new ReferenceFilter(p, p.recentReferences))
+  private val limits = Module(new LimitLoader(p, 1))
+  val io = IO(new Bundle {
+    val config     = Input(new TraceConfig(p))
+    val invalidate = Input(Bool())
+    val in         = chiselTypeOf(filter.io.in)
+    val out        = chiselTypeOf(filter.io.out)
+    val ended      = Output(UInt(2.W))
+    val sweeping   = Output(Bool())
+    val quiet      = Output(Bool())
+    val fault      = chiselTypeOf(filter.io.fault)
+    val read       = new ReadPort(p)
+  })
+  filter.io.config     := io.config
+  filter.io.invalidate := io.invalidate
+  filter.io.in <> io.in
+  io.out <> filter.io.out
+  filter.io.fill := limits.io.fill
+  limits.io.ask(0) <> filter.io.ask
+  limits.io.config     := io.config
+  limits.io.powerUp    := reset.asBool
+  limits.io.invalidate := io.invalidate
+  io.ended    := filter.io.ended
+  io.sweeping := filter.io.sweeping || limits.io.fill.sweeping
+  io.quiet    := filter.io.quiet && limits.io.quiet
+  io.fault    := filter.io.fault
+  io.read <> limits.io.read
+}
+
 /** Which references go on: inside the heap, below their region's limit, not tested lately; limits read from the table
   * once per line and again after a pause.
   */
 class ReferenceFilterTest extends BlockTest {
   private val regions = 40
   test("lets pass what is below its limit") {
-    simulate(new ReferenceFilter(p, p.recentReferences)) { filter =>
+    simulate(new FilterHarness(p)) { filter =>
       for (seed <- seeds(4)) {
         val random = new Random(seed)
         val memory = new Memory(random)
@@ -21,6 +52,8 @@ class ReferenceFilterTest extends BlockTest {
         filter.reset.poke(false)
         filter.io.invalidate.poke(false)
         configure(filter.io.config, regions)
+        filter.io.in.valid.poke(false)
+        filter.clock.step() // the configuration is older than what comes
         val limits = Array.fill(regions)(BigInt(0))
         def setLimits(): Unit = for (r <- 0 until regions) {
           limits(r) = BigInt(r) * 65536 + (if (random.nextInt(4) == 0) 0 else random.nextInt(8193) * 8)
@@ -86,7 +119,7 @@ class ReferenceFilterTest extends BlockTest {
   }
 
   test("names what is wrong with a reference or a limit") {
-    simulate(new ReferenceFilter(p, p.recentReferences)) { filter =>
+    simulate(new FilterHarness(p)) { filter =>
       val memory = new Memory(new Random(1))
       for ((value, limit, code, address, detail) <- Seq(
           (Config.heapBase + 0x104, BigInt(65536), Contract.Fault.BadReference, Config.heapBase + 0x104, BigInt(0)),
@@ -98,13 +131,15 @@ class ReferenceFilterTest extends BlockTest {
         filter.reset.poke(false)
         filter.io.invalidate.poke(false)
         configure(filter.io.config, regions)
+        filter.io.in.valid.poke(false)
+        filter.clock.step() // the configuration is older than what comes
         memory.setWord(Config.limits, 0, limit)
         filter.io.out.ready.poke(true)
         filter.io.in.bits.value.poke(value)
         filter.io.in.bits.host.poke(true)
         filter.io.in.valid.poke(true)
         var fault: Option[(BigInt, BigInt, BigInt)] = None
-        for (_ <- 0 until 300) {
+        for (_ <- 0 until 500) {
           memory.serve(filter.io.read)
           if (fault.isEmpty && filter.io.fault.valid.peek().litToBoolean) {
             val f = filter.io.fault.bits

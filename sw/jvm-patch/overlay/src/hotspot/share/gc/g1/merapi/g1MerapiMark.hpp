@@ -97,7 +97,9 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   bool handle_completion(const merapi_completion* completion);
   bool handle_deferred(uint64_t address, bool unsized);
   bool check_deferred();
-  bool show_marks();
+  bool hold_device();
+  void release_device();
+  bool is_marked_when_held(oop obj);
   int  drain_satb();
   bool check_alive();
   bool check_progress();

@@ -41,8 +41,9 @@ static const uint64_t WaitMicros = 2000;
 static const jlong SilenceNanos = 50 * NANOSECS_PER_MILLISEC;
 static const jlong SilencePerPatience = 10;
 // A device that acknowledges so many pauses in a row and does nothing between
-// them is stuck: some two seconds. Counted in checks, not in time, so that a
-// process that was stopped itself does not blame the device.
+// them is stuck: some two seconds, or four times its patience when that is
+// longer. Counted in checks, not in time, so that a process that was stopped
+// itself does not blame the device.
 static const uint StaleChecks = 40;
 
 bool G1MerapiMark::has_objects_below_limit(uint index) const {
@@ -100,16 +101,33 @@ bool G1MerapiMark::check_deferred() {
   return true;
 }
 
-// Has the device write its bitmap lines, as it does at a pause.
-bool G1MerapiMark::show_marks() {
+// In the suspendible thread set, so no collection pauses the device at the same
+// time. While it is held its bitmap lines are written and its counters fresh.
+bool G1MerapiMark::hold_device() {
   int result = G1MerapiLibrary::pause(_handle, 0);
   if (result != 0) {
     fail("device silent", "no acknowledgement: %s", os::strerror(-result));
     return false;
   }
+  return true;
+}
+
+void G1MerapiMark::release_device() {
   G1MerapiLibrary::resume(_handle);
   G1MerapiLibrary::doorbell(_handle);
-  return true;
+}
+
+// Of what may be no object nothing is believed before its mark is seen.
+bool G1MerapiMark::is_marked_when_held(oop obj) {
+  if (!hold_device()) {
+    return false;
+  }
+  bool marked = _cm->_next_mark_bitmap->is_marked(obj);
+  release_device();
+  if (!marked) {
+    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is not marked", (uint64_t)cast_from_oop<uintptr_t>(obj));
+  }
+  return marked;
 }
 
 bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
@@ -128,16 +146,12 @@ bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
   Klass* klass = obj->klass_or_null();
   bool published = klass != NULL && _shapes.klass_of(G1MerapiShapes::klass_word(klass)) == klass;
   if (!_cm->_next_mark_bitmap->is_marked(obj)) {
-    // With a published klass it is an object, and its mark is looked up later.
-    // Of anything else nothing is believed before its mark is seen.
-    if (!published && !show_marks()) {
+    if (published) {
+      // An object; its mark may be on the device's chip still.
+      _unchecked.append(address);
+    } else if (!is_marked_when_held(obj)) {
       return false;
     }
-    if (!published && !_cm->_next_mark_bitmap->is_marked(obj)) {
-      fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is not marked", address);
-      return false;
-    }
-    _unchecked.append(address);
   }
   if (!published && (klass == NULL || !Metaspace::contains(klass))) {
     fail("bad completion", "DEFER of " UINT64_FORMAT_X " which holds no klass", address);
@@ -243,8 +257,7 @@ int G1MerapiMark::drain_satb() {
   return buffers;
 }
 
-// A device without news proves that it lives by acknowledging a pause. In the
-// suspendible thread set, so no collection pauses it at the same time.
+// A device without news proves that it lives by acknowledging a pause.
 bool G1MerapiMark::check_alive() {
   uint32_t code = G1MerapiLibrary::fault_get(_handle, NULL);
   if (code != MERAPI_FAULT_NONE) {
@@ -258,15 +271,11 @@ bool G1MerapiMark::check_alive() {
     fail("device lost", "its process has gone");
     return false;
   }
-  int result = G1MerapiLibrary::pause(_handle, 0);
-  if (result != 0) {
-    fail("device silent", "no acknowledgement: %s", os::strerror(-result));
+  if (!hold_device()) {
     return false;
   }
-  // The counters are fresh while the pause is in force.
   bool progress = check_deferred() && check_progress();
-  G1MerapiLibrary::resume(_handle);
-  G1MerapiLibrary::doorbell(_handle);
+  release_device();
   return progress;
 }
 

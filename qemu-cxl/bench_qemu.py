@@ -41,7 +41,7 @@ def boot(folder, round_trips):
     out = folder / "out"
     out.mkdir(exist_ok=True)
     load = os.getloadavg()[0]
-    tracer = (emulate.DEVICE_PROGRAM, "model")
+    tracer = {"program": emulate.DEVICE_PROGRAM, "name": "model"}
     with Machine(
         "one", folder, {"native": emulate.NATIVE, "out": out}, emulate.EXPANDER_BYTES, tracer=tracer
     ) as machine:

@@ -40,8 +40,9 @@ EXPANDER_BYTES = 1024 * MIB
 TRACER, TRACER_FOLDER = "/dev/merapi0", "/sys/class/misc/merapi0/device"
 # Elsewhere the bytes of the dax device are not those of one expander's file, so nothing outside could trace them.
 TRACED = ("one", "two")
-# An emulated processor is some twenty times slower: fewer packages and rounds than `make run`.
-PACKAGES, ROUNDS, LEAST_CYCLES = 8000, 3, 3
+# An emulated processor is some twenty times slower: fewer packages and rounds than `make run`; fewer still where the
+# tracer is simulated clock by clock.
+PACKAGES, ROUNDS, LEAST_CYCLES = {"model": 8000, "rtl": 3000}, 3, 3
 HEAP = ["-Xms448m", "-Xmx448m", "-XX:InitiatingHeapOccupancyPercent=25", "-XX:+ExplicitGCInvokesConcurrent"]
 # What emulation makes slow is compiling, not running: the first tier alone gets through start-up sooner.
 EMULATED = ["-XX:TieredStopAtLevel=1", "-Xshare:auto"]
@@ -112,7 +113,8 @@ def accelerator_of(args):
 
 def machine_of(args, out, accelerator, **more):
     """The guest, with the tracer as a PCI function beside the first expander."""
-    tracer = (args.device_program, args.device)
+    options = host_run.device_options(args)
+    tracer = {"program": args.device_program, "name": args.device, "options": options}
     how = {"clock": args.clock, "accelerator": accelerator, "tracer": tracer}
     return Machine(args.topology, OUT, shares(out), EXPANDER_BYTES, **how, **more)
 
@@ -142,8 +144,8 @@ def run(args, out):
         status, read = run_java(machine, command, out / "jvm.log", args.seconds)
         java_s, cpu_s = time.monotonic() - java_begin, machine.cpu_seconds()
         interrupts = int(machine.check(f"cat {TRACER_FOLDER}/interrupts"))
-        died = not machine.front.alive()
-    result = report.build(read, args.device, command, status)
+        died, simulated = not machine.front.alive(), machine.front.simulated()
+    result = report.build(read, args.device, command, status, simulated)
     result["emulation"] = {
         "topology": args.topology,
         "accelerator": accelerator,
@@ -202,7 +204,9 @@ def main():
     parser.add_argument(
         "--accelerator", choices=accelerators.CHOICES, default="auto", help="auto: KVM if a guest boots with it, or TCG"
     )
-    parser.add_argument("--packages", type=int, default=PACKAGES, help="entries of the package index to load")
+    parser.add_argument("--preset", default="", help="with --device rtl: which tracer (ddr4-1ch)")
+    parser.add_argument("--memory", default="", help="with --device rtl: memory time (what suits the preset)")
+    parser.add_argument("--packages", type=int, help="entries of the package index to load")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the program")
     parser.add_argument("--seconds", type=int, default=900, help="longest time the program may take")
     parser.add_argument("--device-program", type=Path, default=DEVICE_PROGRAM)
@@ -213,6 +217,7 @@ def main():
         fail(f"TOPOLOGY: expected one of {', '.join(TOPOLOGIES)}, found '{args.topology}'", 2)
     if args.topology not in TRACED:
         fail(f"TOPOLOGY: expected one of {', '.join(TRACED)} to run a program, found '{args.topology}'", 2)
+    args.packages = args.packages or PACKAGES[args.device]
     check_inputs(args)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, host_run.stop_on_signal)

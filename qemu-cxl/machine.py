@@ -68,8 +68,8 @@ class Machine:
 
     `shares` maps the tags jdk, apps, native (the merapi command is there) and out to folders. `folder` gets console.log
     and qemu.log.
-    `clock`: what the guest's time follows, of CLOCKS. `tracer`: (program, name[, held]) of the device that traces the
-    first expander from behind a PCI function in the same slot; without it the caller starts what traces.
+    `clock`: what the guest's time follows, of CLOCKS. `tracer`: the device that traces the first expander from behind a
+    PCI function in the same slot, as arguments of PciFront; without it the caller starts what traces.
     """
 
     def __init__(
@@ -130,9 +130,8 @@ class Machine:
         self.log = (self.folder / "qemu.log").open("w")
         try:
             if self.tracer is not None:
-                program, name, *held = self.tracer
-                socket_path = f"{self.private}/tracer"
-                self.front = PciFront(program, name, self.folder, self.files()[0], socket_path, *held).__enter__()
+                where = {"folder": self.folder, "window": self.files()[0], "socket": f"{self.private}/tracer"}
+                self.front = PciFront(**self.tracer, **where).__enter__()
             self.begin = time.monotonic()
             self.process = subprocess.Popen(
                 self.command(),

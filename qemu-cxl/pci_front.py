@@ -10,7 +10,7 @@ from pathlib import Path
 
 from device import Device, DeviceError
 from topology import slot_name
-from window_device import engine_arguments, start_serving
+from window_device import engine_arguments
 
 FRONT = Path(__file__).resolve().parents[1] / "build/qemu/bin/merapi-pci-front"
 
@@ -21,13 +21,14 @@ WHEN_FREE = 'while [ -e "$0" ]; do sleep 0.1; done; exec "$@"'
 
 
 class PciFront(Device):
-    """merapi-pci-front on the file `window`, listening at `socket`. It must be there before QEMU starts.
+    """merapi-pci-front on the file `window`, listening at `socket`. It must be there before QEMU starts. `options` are
+    further arguments of the engine, merapi-device.
 
     With `held` no engine traces until release(): hold() lets another device have the window, or none.
     """
 
-    def __init__(self, program, name, folder, window, socket, held=False):
-        super().__init__(program, name, folder)
+    def __init__(self, program, name, folder, window, socket, held=False, options=()):
+        super().__init__(program, name, folder, options)
         self.gate = Path(f"{socket}.held")
         if held:
             self.gate.touch()
@@ -36,9 +37,9 @@ class PciFront(Device):
         self.window, self.path = window, socket
 
     def __enter__(self):
-        engine = [self.program, *engine_arguments(self.name), "--window", self.window]
+        engine = [self.program, *engine_arguments(self.name), *self.options, "--window", self.window]
         engine = ["/bin/sh", "-c", WHEN_FREE, self.gate, *engine]
-        return start_serving(self, [FRONT, "--socket", self.path, "--window", self.window, "--", *engine])
+        return self.start([FRONT, "--socket", self.path, "--window", self.window, "--", *engine])
 
     def engine(self):
         """Number of the engine's process, None while there is none."""

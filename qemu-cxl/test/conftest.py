@@ -75,7 +75,8 @@ def start(prepared, tmp_path_factory):
 def bare(start):
     """The shared guest, its expander not provisioned yet when the first test gets it. The engine of its tracer function
     is held, so that a test may serve the window by a process of its own."""
-    with start("one", 1024 * MIB, tracer=(emulate.DEVICE_PROGRAM, "model", True)) as machine:
+    tracer = {"program": emulate.DEVICE_PROGRAM, "name": "model", "held": True}
+    with start("one", 1024 * MIB, tracer=tracer) as machine:
         yield machine
 
 
@@ -130,9 +131,9 @@ class Tracer:
     def attribute(self, name):
         return int(self.machine.check(f"cat {self.folder}/{name}"))
 
-    def round_trips(self, count, seconds=120):
+    def round_trips(self, count, way="", seconds=120):
         """Result of merapi-ring, which fails by itself when an interrupt is lost or comes without cause."""
-        return json.loads(self.machine.check(f"merapi-ring {self.device} {self.memory} {count}", seconds))
+        return json.loads(self.machine.check(f"merapi-ring {self.device} {self.memory} {count} {way}", seconds))
 
 
 @pytest.fixture

@@ -53,12 +53,15 @@ class Device:
         self.private, self.process, self.socket = None, None, None
 
     def __enter__(self):
-        self.folder.mkdir(parents=True, exist_ok=True)
         self.socket = self.folder / f"{self.name}-{os.getpid()}.sock"
         if len(os.fsencode(self.socket)) > SOCKET_PATH_MAX:
             self.private = tempfile.mkdtemp(prefix="merapi-")
             self.socket = Path(self.private) / f"{self.name}.sock"
-        command = [self.program, *DEVICES[self.name], *self.options, "--socket", self.socket]
+        return self.start([self.program, *DEVICES[self.name], *self.options, "--socket", self.socket])
+
+    def start(self, command):
+        """Start `command` as the device's process and wait until it is ready. Returns self."""
+        self.folder.mkdir(parents=True, exist_ok=True)
         self.log = (self.folder / "device.log").open("w")
         try:
             # In a session of its own: Ctrl-C ends the program first, and its device only after that.
@@ -120,6 +123,7 @@ class Device:
                     self.process.wait()
             self.process.stdout.close()
         self.log.close()
-        self.socket.unlink(missing_ok=True)
+        if self.socket:
+            self.socket.unlink(missing_ok=True)
         if self.private:
             shutil.rmtree(self.private, ignore_errors=True)

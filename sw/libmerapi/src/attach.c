@@ -54,8 +54,7 @@ static void reset(struct merapi_window* window) {
 }
 
 static bool answered_or_gone(struct merapi_window* window, uint64_t generation) {
-  return merapi_get64(window, &merapi_device_index_of(window)->generation) == generation ||
-         window->transport->gone(window);
+  return merapi_get64(window, &merapi_device_index_of(window)->generation) == generation || merapi_gone(window);
 }
 
 /* A device that served this window before may still have writes in flight: it was told to stop by an odd generation and
@@ -63,7 +62,7 @@ static bool answered_or_gone(struct merapi_window* window, uint64_t generation) 
 int merapi_quiesce(struct merapi_window* window, struct merapi_error* error) {
   struct merapi_host_index* index = merapi_host_index_of(window);
   if (window->readonly || merapi_get64(window, &merapi_identity_of(window)->magic) != MERAPI_MAGIC ||
-      merapi_get64(window, &merapi_device_index_of(window)->generation) == 0 || window->transport->gone(window))
+      merapi_get64(window, &merapi_device_index_of(window)->generation) == 0 || merapi_gone(window))
     return 0;
   uint64_t patience_us = merapi_get32(window, &merapi_device_identity_of(window)->patience_us);
   if (patience_us < QUIESCE_MIN_US) patience_us = QUIESCE_MIN_US;
@@ -82,7 +81,7 @@ int merapi_quiesce(struct merapi_window* window, struct merapi_error* error) {
   atomic_store(&window->generation, generation + 1);
   merapi_doorbell(window);
   /* Nothing tells whether there still is a device behind devdax; one that is there has had its time. */
-  if (answered || window->transport->devdax || window->transport->gone(window)) return 0;
+  if (answered || window->transport->devdax || merapi_gone(window)) return 0;
   return merapi_fail(error, -EBUSY,
                      "expected the device that served %s to end its work within %" PRIu64
                      " us, found no answer; it may be stopped: wake or end it",
@@ -133,7 +132,7 @@ static int check_identity(struct merapi_window* window, struct merapi_error* err
 
 static int handshake(struct merapi_window* window, uint64_t timeout_us, struct merapi_error* error) {
   const uint64_t deadline = merapi_now_ns() + timeout_us * 1000;
-  int status = window->transport->connect(window, error);
+  int status = window->transport->connect != NULL ? window->transport->connect(window, error) : 0;
   if (status < 0) return status;
   reset(window);
   const uint64_t generation = atomic_load(&window->generation) + 1;
@@ -142,9 +141,9 @@ static int handshake(struct merapi_window* window, uint64_t timeout_us, struct m
   merapi_doorbell(window);
   merapi_wait_until(window, answered_or_gone, generation, deadline, true, HANDSHAKE_SLICE_NS);
   if (merapi_get64(window, &merapi_device_index_of(window)->generation) != generation) {
-    if (window->transport->gone(window))
+    if (merapi_gone(window))
       return merapi_fail(error, -ENODEV, "expected the device at %s to answer, found that %s", window->path,
-                         window->transport->farewell(window));
+                         window->transport->farewell != NULL ? window->transport->farewell(window) : "it is gone");
     return merapi_fail(error, -ETIMEDOUT,
                        "expected the device at %s to answer within %" PRIu64 " us, found nothing; is it stopped?",
                        window->path, timeout_us);
@@ -185,4 +184,4 @@ void merapi_device_info(const struct merapi_window* window, struct merapi_device
   *identity = window->device;
 }
 
-bool merapi_device_gone(struct merapi_window* window) { return window->transport->gone(window); }
+bool merapi_device_gone(struct merapi_window* window) { return merapi_gone(window); }

@@ -27,11 +27,12 @@ struct merapi_transport {
   int (*open)(struct merapi_window* window, uint64_t needed, uint32_t flags, struct merapi_error* error);
   /* Find window->bytes and window->granularity; called with the host lock held (unless read-only). */
   int (*size)(struct merapi_window* window, uint64_t needed, uint32_t flags, struct merapi_error* error);
-  /* Make sure that a device could answer a handshake now: -ENODEV (nothing serves), -ETIMEDOUT (it does not accept). */
+  /* Make sure that a device could answer a handshake now: -ENODEV (nothing serves), -ETIMEDOUT (it does not accept).
+   * NULL: nothing tells. */
   int (*connect)(struct merapi_window* window, struct merapi_error* error);
-  /* Is the device known to be gone? */
+  /* Is the device known to be gone? NULL: nothing tells; see merapi_gone. */
   bool (*gone)(struct merapi_window* window);
-  /* Why a device that was there went away, in words (static or window-owned storage). */
+  /* Why a device that was there went away, in words (static or window-owned storage). NULL: nothing more is known. */
   const char* (*farewell)(struct merapi_window* window);
   /* A FUTEX_WAKE on the window reaches the other side. */
   bool futex;
@@ -97,6 +98,10 @@ struct merapi_window {
 
   struct merapi_shape_state shapes;
 };
+
+static inline bool merapi_gone(struct merapi_window* window) {
+  return window->transport->gone != NULL && window->transport->gone(window);
+}
 
 /* --------------------------------------------------------- control page */
 

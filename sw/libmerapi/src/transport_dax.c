@@ -80,28 +80,9 @@ static int dax_size(struct merapi_window* window, uint64_t needed, uint32_t flag
   return 0;
 }
 
-static int dax_connect(struct merapi_window* window, struct merapi_error* error) {
-  (void)window;
-  (void)error;
-  return 0;
-}
-
-static bool dax_gone(struct merapi_window* window) {
-  (void)window;
-  return false;
-}
-
-static const char* dax_farewell(struct merapi_window* window) {
-  (void)window;
-  return "it ended";
-}
-
 const struct merapi_transport merapi_transport_dax = {
     .name = "dax",
     .open = dax_open,
     .size = dax_size,
-    .connect = dax_connect,
-    .gone = dax_gone,
-    .farewell = dax_farewell,
     .devdax = true,
 };

@@ -48,17 +48,11 @@ static int file_connect(struct merapi_window* window, struct merapi_error* error
                      window->path);
 }
 
-static const char* file_farewell(struct merapi_window* window) {
-  (void)window;
-  return "it ended";
-}
-
 const struct merapi_transport merapi_transport_file = {
     .name = "file",
     .open = file_open,
     .size = file_size,
     .connect = file_connect,
     .gone = file_gone,
-    .farewell = file_farewell,
     .futex = true,
 };

@@ -66,11 +66,6 @@ static bool pci_gone(struct merapi_window* window) {
   return window->connection >= 0 && poll(&poller, 1, 0) > 0 && (poller.revents & (POLLHUP | POLLERR)) != 0;
 }
 
-static const char* pci_farewell(struct merapi_window* window) {
-  (void)window;
-  return "its PCI function is gone";
-}
-
 /* Failures of both show as a device that does not answer, which is handled wherever one may be. */
 static void pci_ring(struct merapi_window* window) { (void)ioctl(window->connection, MERAPI_TRACER_DOORBELL); }
 
@@ -88,7 +83,6 @@ const struct merapi_transport merapi_transport_pci = {
     .size = pci_size,
     .connect = pci_connect,
     .gone = pci_gone,
-    .farewell = pci_farewell,
     .devdax = true,
     .ring = pci_ring,
     .wait = pci_wait,

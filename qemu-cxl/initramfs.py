@@ -21,7 +21,7 @@ SCRIPTS = {"init": "init", "merapi-agent": "usr/bin/merapi-agent"}
 LIBMERAPI = HERE.parent / "sw/libmerapi"
 DRIVER = HERE.parent / "sw/driver"
 # Programs of ours, with what else each is compiled from.
-TOOLS = {"merapi-dax": [], "merapi-ring": sorted((LIBMERAPI / "src").glob("*.c"))}
+TOOLS = {"merapi-dax": [], "merapi-driver-check": [], "merapi-ring": sorted((LIBMERAPI / "src").glob("*.c"))}
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 
 

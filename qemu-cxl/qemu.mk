@@ -18,11 +18,11 @@ qemu-setup: setup qemu-pci ## fetch QEMU and the guest, make the guest's initram
 
 .PHONY: qemu
 qemu: jdk apps qemu-setup ## the program of `run` in a guest with a CXL expander (DEVICE=, TOPOLOGY=)
-	@python3 qemu-cxl/emulate.py --device "$$DEVICE" --topology "$$TOPOLOGY"
+	@python3 qemu-cxl/emulate.py --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --topology "$$TOPOLOGY"
 
 .PHONY: qemu-shell
 qemu-shell: jdk apps qemu-setup ## a shell in such a guest, everything set up
-	@python3 qemu-cxl/emulate.py --shell --device "$$DEVICE" --topology "$$TOPOLOGY"
+	@python3 qemu-cxl/emulate.py --shell --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --topology "$$TOPOLOGY"
 
 ifeq ($(DEVICE),rtl)
 qemu qemu-shell: rtl-simulations
@@ -35,3 +35,7 @@ bench-qemu: native qemu-setup ## measure the emulation: boot, reads, doorbell to
 .PHONY: test-qemu
 test-qemu: jdk apps qemu-setup rtl-simulations ## tests in guests: provisioning, shared memory, tracer function, JVM, topologies
 	@$(PYTEST) qemu-cxl/test
+
+.PHONY: checkpatch
+checkpatch: setup ## the kernel's style check over the driver, a part of test-qemu
+	@python3 qemu-cxl/checkpatch.py

@@ -8,6 +8,7 @@ import socket
 import stat
 import subprocess
 
+import checkpatch
 import initramfs
 import machine as machines
 import packages
@@ -175,6 +176,14 @@ def test_too_old_a_package_is_refused(capsys):
     with pytest.raises(SystemExit):
         packages.check_version("host", "qemu", "10.0.2", "11.1")
     assert "expected qemu at or above 11.1, found 10.0.2" in capsys.readouterr().err
+
+
+def test_driver_is_in_the_kernels_style(prepared, tmp_path):
+    source = checkpatch.DRIVER / "merapi_tracer.c"
+    assert checkpatch.findings([source]) == []
+    wrong = tmp_path / "wrong.c"
+    wrong.write_text(source.read_text().replace("return IRQ_HANDLED;", "return (IRQ_HANDLED);"))
+    assert any("return is not a function" in line for line in checkpatch.findings([wrong]))
 
 
 def test_scripts_of_the_guest_are_shell(tmp_path):

@@ -3,7 +3,13 @@
 
 import time
 
+import pytest
+
 ROUND_TRIPS = 2000
+# Exit code of merapi(1).
+ABSENT = 3
+# How many lines merapi-driver-check prints when it comes to its end.
+DRIVER_CHECKS = 49
 
 
 def read_register(machine, bar, offset):
@@ -44,11 +50,33 @@ def test_driver_tells_the_bounds(tracer, window):
     assert [(t["path"], t["window_bytes"], t["users"]) for t in listed] == [(tracer.device, window.found["bytes"], [])]
 
 
-def test_interrupts_are_neither_lost_nor_without_cause(tracer):
-    done = tracer.round_trips(ROUND_TRIPS)
+def test_driver_keeps_its_word(tracer, window):
+    """Ownership, what each call answers, poll, read, eventfd, reset, and a process that dies with the device open."""
+    status, output = tracer.machine.run(f"merapi-driver-check {tracer.device} {tracer.memory} {window.found['bytes']}")
+    lines = output.splitlines()
+    assert [line for line in lines if not line.startswith("ok ")] == []
+    assert (status, len(lines)) == (0, DRIVER_CHECKS)
+
+
+def test_bounds_are_the_drivers_word(tracer, window):
+    """A memory smaller than what the tracer reaches is refused, whatever the host makes of it."""
+    machine = tracer.machine
+    machine.merapi("create-window dax0.0 --size 256M --shrink dax0.0")
+    for memory in ("/dev/dax0.0", "/dev/dax0.1"):
+        status, output = machine.run(f"merapi reset pci:{tracer.device},{memory}")
+        assert status == ABSENT
+        assert f"found one of {window.found['bytes']} bytes" in output
+    machine.merapi("destroy-window dax0.1")
+    assert machine.merapi(f"release {window.found['memdev']}")["changed"]
+    assert machine.provision() == [window.found]
+
+
+@pytest.mark.parametrize("way", ["wait", "poll", "read", "eventfd"])
+def test_interrupts_are_neither_lost_nor_without_cause(tracer, way):
+    done = tracer.round_trips(ROUND_TRIPS, way)
     assert done["round_trips"] == ROUND_TRIPS
     assert done["lost"] == done["spurious"] == 0
-    assert 0 < done["sleeps"] == done["interrupts"]
+    assert ROUND_TRIPS <= done["sleeps"] == done["interrupts"]
 
 
 def test_one_user_at_a_time(tracer):
@@ -73,13 +101,14 @@ def test_function_reset_brings_a_fresh_engine(tracer):
     assert tracer.round_trips(10)["round_trips"] == 10
 
 
-def test_driver_unbound_under_a_user(tracer):
+@pytest.mark.parametrize("way", ["wait", "poll", "read"])
+def test_driver_unbound_under_a_user(tracer, way):
     """What sleeps is woken and told; the driver binds again afterwards."""
     machine = tracer.machine
     address = machine.check(f"basename $(readlink -f {tracer.folder})")
     bus = "/sys/bus/pci/drivers/merapi_tracer"
     interrupts = tracer.attribute("interrupts")
-    machine.check(f"merapi-ring {tracer.device} {tracer.memory} 10000000 >/run/ring 2>&1 &")
+    machine.check(f"merapi-ring {tracer.device} {tracer.memory} 10000000 {way} >/run/ring 2>&1 &")
     wait_for(lambda: tracer.attribute("interrupts") > interrupts)
     machine.check(f"echo {address} > {bus}/unbind")
     wait_for(lambda: machine.run("pidof merapi-ring")[0] != 0)

@@ -1,0 +1,237 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Holds the tracer's driver to merapi/tracer_device.h: ownership, what each call answers, each way to be told of an
+ * interrupt. Needs a tracer that nobody has open and whose engine no host has attached to.
+ *
+ *   merapi-driver-check TRACER MEMORY BYTES      e.g. merapi-driver-check /dev/merapi0 /dev/dax0.0 1073741824
+ *
+ * Prints a line for each check, "ok WHAT" or "not ok WHAT: expected .., found ..". Exit status: 0, 1 a check failed or
+ * could not be made, 2 wrong use.
+ */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <signal.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stddef.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "merapi/contract.h"
+#include "merapi/tracer_device.h"
+
+#define SOON_MS 5000
+#define SOON_NS UINT64_C(5000000000)
+#define SHORT_NS UINT64_C(20000000)
+
+static int failed;
+
+static void check(const char* what, int64_t expected, int64_t found) {
+  if (expected == found) {
+    printf("ok %s\n", what);
+  } else {
+    printf("not ok %s: expected %" PRId64 ", found %" PRId64 "\n", what, expected, found);
+    failed = 1;
+  }
+}
+
+/* 0 or more: what a call returned; less: the errno it failed with, negative. */
+static int64_t outcome(int64_t status) { return status < 0 ? -errno : status; }
+
+static void give_up(const char* what) {
+  fprintf(stderr, "merapi-driver-check: %s: %s\n", what, strerror(errno));
+  exit(1);
+}
+
+static int open_tracer(const char* path) { return open(path, O_RDWR | O_CLOEXEC); }
+
+static uint32_t engines_of(int tracer) {
+  struct merapi_tracer_info info;
+  if (ioctl(tracer, MERAPI_TRACER_INFO, &info) < 0) give_up("MERAPI_TRACER_INFO");
+  return info.engines;
+}
+
+/* The value of an event that the function has not seen differs: it interrupts at once. */
+static int arm(int tracer, uint32_t seen) { return ioctl(tracer, MERAPI_TRACER_ARM, &seen); }
+
+static int polled(int fd, int milliseconds) {
+  struct pollfd poller = {.fd = fd, .events = POLLIN};
+  return poll(&poller, 1, milliseconds) == 1 ? poller.revents : 0;
+}
+
+static int64_t read_news(int tracer) {
+  uint32_t news;
+  const ssize_t got = read(tracer, &news, sizeof news);
+  return got == (ssize_t)sizeof news ? (int64_t)news : outcome(got);
+}
+
+static int64_t wait_for(int tracer, uint32_t seen, uint32_t reserved, uint64_t nanoseconds) {
+  struct merapi_tracer_wait how = {.seen = seen, .reserved = reserved, .nanoseconds = nanoseconds};
+  return outcome(ioctl(tracer, MERAPI_TRACER_WAIT, &how));
+}
+
+static void check_info(int tracer, uint64_t bytes) {
+  struct merapi_tracer_info info;
+  memset(&info, 0xff, sizeof info);
+  check("info", 0, outcome(ioctl(tracer, MERAPI_TRACER_INFO, &info)));
+  check("info: contract's major version", MERAPI_VERSION_MAJOR, info.version >> 16);
+  check("info: first byte of the window", 0, (int64_t)info.window_offset);
+  check("info: bytes of the window", (int64_t)bytes, (int64_t)info.window_bytes);
+  check("info into nowhere", -EFAULT, outcome(ioctl(tracer, MERAPI_TRACER_INFO, NULL)));
+}
+
+static void check_ownership(int tracer, const char* path) {
+  check("a second open", -EBUSY, outcome(open_tracer(path)));
+  const int again = dup(tracer);
+  close(again);
+  check("an open after one of two descriptors was closed", -EBUSY, outcome(open_tracer(path)));
+  check("the descriptor that is left", 0, outcome(ioctl(tracer, MERAPI_TRACER_DOORBELL)));
+}
+
+static void check_refusals(int tracer, uint32_t event) {
+  char byte;
+  check("a read of less than a count", -EINVAL, outcome(read(tracer, &byte, sizeof byte)));
+  check("a write", -EINVAL, outcome(write(tracer, &event, sizeof event)));
+  check("a seek", -ESPIPE, outcome(lseek(tracer, 0, SEEK_SET)));
+  check("a map", -ENODEV, mmap(NULL, 4096, PROT_READ, MAP_SHARED, tracer, 0) == MAP_FAILED ? -errno : 0);
+  check("an unknown call", -ENOTTY, outcome(ioctl(tracer, _IO(MERAPI_TRACER_TYPE, 99))));
+  check("arming from nowhere", -EFAULT, outcome(ioctl(tracer, MERAPI_TRACER_ARM, NULL)));
+  check("waiting from nowhere", -EFAULT, outcome(ioctl(tracer, MERAPI_TRACER_WAIT, NULL)));
+  check("waiting with what is reserved", -EINVAL, wait_for(tracer, event, 1, SHORT_NS));
+  int fd = 1000;
+  check("an eventfd that is none: no file", -EBADF, outcome(ioctl(tracer, MERAPI_TRACER_EVENTFD, &fd)));
+  fd = tracer;
+  check("an eventfd that is none: another file", -EINVAL, outcome(ioctl(tracer, MERAPI_TRACER_EVENTFD, &fd)));
+}
+
+static void check_wait(int tracer, uint32_t event) {
+  check("waiting without news", -ETIMEDOUT, wait_for(tracer, event, 0, SHORT_NS));
+  check("waiting for news that are there", 0, wait_for(tracer, event + 1, 0, SOON_NS));
+  read_news(tracer);
+}
+
+static void check_read_and_poll(int tracer, uint32_t event) {
+  const int flags = fcntl(tracer, F_GETFL);
+  check("poll without news", 0, polled(tracer, 20));
+  fcntl(tracer, F_SETFL, flags | O_NONBLOCK);
+  check("read without news, not waiting", -EAGAIN, read_news(tracer));
+  check("arming with the event that is there", 0, outcome(arm(tracer, event)));
+  check("poll when armed without news", 0, polled(tracer, 20));
+  check("arming with another event", 0, outcome(arm(tracer, event + 1)));
+  check("poll with news", POLLIN, polled(tracer, SOON_MS));
+  check("poll again, not read yet", POLLIN, polled(tracer, SOON_MS));
+  check("read of one interrupt", 1, read_news(tracer));
+  check("read after that", -EAGAIN, read_news(tracer));
+  check("poll after that", 0, polled(tracer, 20));
+  for (int i = 0; i < 2; i++)
+    if (wait_for(tracer, event + 1, 0, SOON_NS) != 0) give_up("MERAPI_TRACER_WAIT");
+  check("read of two interrupts", 2, read_news(tracer));
+  fcntl(tracer, F_SETFL, flags);
+}
+
+static void woken(int number) { (void)number; }
+
+static void check_blocking_read(int tracer, uint32_t event) {
+  const struct sigaction action = {.sa_handler = woken};
+  sigaction(SIGALRM, &action, NULL);
+  alarm(1);
+  check("a read that a signal ends", -EINTR, read_news(tracer));
+  /* Armed by another process while this one is inside read. */
+  const pid_t child = fork();
+  if (child == 0) {
+    usleep(200000);
+    _exit(arm(tracer, event + 1) < 0);
+  }
+  alarm(SOON_MS / 1000);
+  check("a read that an interrupt ends", 1, read_news(tracer));
+  alarm(0);
+  int status;
+  waitpid(child, &status, 0);
+  check("arming by another process that has the descriptor", 0, status);
+}
+
+static void check_eventfd(int tracer, uint32_t event) {
+  int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), none = -1;
+  eventfd_t count = 0;
+  check("an eventfd", 0, outcome(ioctl(tracer, MERAPI_TRACER_EVENTFD, &fd)));
+  arm(tracer, event + 1);
+  check("eventfd with news", POLLIN, polled(fd, SOON_MS));
+  check("eventfd read", 0, outcome(eventfd_read(fd, &count)));
+  check("eventfd: one signal for an interrupt", 1, (int64_t)count);
+  check("eventfd and read tell of the same interrupt", 1, read_news(tracer));
+  check("no eventfd any more", 0, outcome(ioctl(tracer, MERAPI_TRACER_EVENTFD, &none)));
+  arm(tracer, event + 1);
+  check("read of an interrupt after that", 1, read_news(tracer));
+  check("no signal after that", 0, polled(fd, 20));
+  close(fd);
+}
+
+static void check_reset(int tracer, uint32_t event) {
+  const uint32_t engines = engines_of(tracer);
+  check("reset", 0, outcome(ioctl(tracer, MERAPI_TRACER_RESET)));
+  for (int i = 0; i < SOON_MS / 10 && engines_of(tracer) == engines; i++) usleep(10000);
+  check("a new engine after reset", engines + 1, engines_of(tracer));
+  check("armed no more after reset", 0, polled(tracer, 20));
+  check("arming after reset", 0, wait_for(tracer, event + 1, 0, SOON_NS));
+  read_news(tracer);
+}
+
+/* A process that dies with the device open has closed it. */
+static void check_death(const char* path) {
+  int pipes[2];
+  if (pipe(pipes) < 0) give_up("pipe");
+  const pid_t child = fork();
+  if (child == 0) {
+    const int tracer = open_tracer(path);
+    const uint32_t engines = tracer < 0 ? 0 : engines_of(tracer);
+    if (write(pipes[1], &engines, sizeof engines) < 0) _exit(1);
+    pause();
+    _exit(0);
+  }
+  uint32_t engines = 0;
+  if (read(pipes[0], &engines, sizeof engines) != sizeof engines) give_up("pipe");
+  check("an open while another process has it", -EBUSY, outcome(open_tracer(path)));
+  kill(child, SIGKILL);
+  waitpid(child, NULL, 0);
+  const int tracer = open_tracer(path);
+  check("an open after that process was killed", 1, tracer >= 0);
+  if (tracer < 0) return;
+  for (int i = 0; i < SOON_MS / 10 && engines_of(tracer) == engines; i++) usleep(10000);
+  check("its last close reset the tracer", engines + 1, engines_of(tracer));
+  close(tracer);
+}
+
+int main(int argc, char** argv) {
+  char* end = NULL;
+  const uint64_t bytes = argc == 4 ? strtoull(argv[3], &end, 0) : 0;
+  if (bytes == 0 || *end != '\0') {
+    fprintf(stderr, "usage: merapi-driver-check TRACER MEMORY BYTES\n");
+    return 2;
+  }
+  setvbuf(stdout, NULL, _IOLBF, 0);
+  const int tracer = open_tracer(argv[1]), memory = open(argv[2], O_RDWR | O_CLOEXEC);
+  if (tracer < 0) give_up(argv[1]);
+  const uint8_t* const control = mmap(NULL, MERAPI_MAPPED_ALIGNMENT, PROT_READ, MAP_SHARED, memory, 0);
+  if (memory < 0 || control == MAP_FAILED) give_up(argv[2]);
+  const uint32_t event = atomic_load(
+      (const _Atomic uint32_t*)(control + MERAPI_DEVICE_INDEX_OFFSET + offsetof(struct merapi_device_index, event)));
+  check_info(tracer, bytes);
+  check_ownership(tracer, argv[1]);
+  check_refusals(tracer, event);
+  check_wait(tracer, event);
+  check_read_and_poll(tracer, event);
+  check_blocking_read(tracer, event);
+  check_eventfd(tracer, event);
+  check_reset(tracer, event);
+  close(tracer);
+  check_death(argv[1]);
+  return failed;
+}

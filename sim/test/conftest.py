@@ -1,21 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures: a folder for sockets, device processes and probes that end with the test."""
 
-import os
 import subprocess
-import tempfile
-from pathlib import Path
 
 import pytest
-from device_processes import Device, binary
-
-
-@pytest.fixture
-def folder():
-    # Short, for the length that a unix socket's path may have, and on tmpfs.
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="merapi-", dir=base) as path:
-        yield Path(path)
+from device_processes import Device
+from native_fixtures import binary, folder  # noqa: F401
 
 
 @pytest.fixture

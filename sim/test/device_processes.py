@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starts device processes and probes. Binaries come from build/native/bin or the folder in MERAPI_NATIVE."""
+"""Starts device processes and probes."""
 
 import json
-import os
 import queue
 import signal
 import subprocess
@@ -11,16 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent.parent
-BINARIES = Path(os.environ.get("MERAPI_NATIVE", ROOT / "build/native/bin"))
-
-
-def binary(name):
-    path = BINARIES / name
-    if not path.exists():
-        pytest.fail(f"expected {path}, found nothing; run: make native")
-    return str(path)
+from native_fixtures import BINARIES, binary
 
 
 class Lines:

@@ -4,7 +4,7 @@
 MERAPI := build/native/bin/merapi
 
 .PHONY: test-tools
-test-tools: jdk ## tests of the merapi command
+test-tools: jdk rtl-simulations ## tests of the merapi command
 	@$(PYTEST) sw/daxctl-tools/test
 
 .PHONY: where-merapi

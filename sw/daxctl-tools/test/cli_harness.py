@@ -3,28 +3,26 @@
 
 import json
 import os
+import pwd
+import shutil
 import signal
 import stat
 import subprocess
 import threading
 import time
 from dataclasses import dataclass
-from pathlib import Path
 
+import native_fixtures
 import pytest
+from common import ROOT
 
-ROOT = Path(__file__).resolve().parents[3]
-BINARIES = Path(os.environ.get("MERAPI_NATIVE", ROOT / "build/native/bin"))
 # Exit codes of merapi(1).
 OK, FOUND, USAGE, ABSENT, BUSY, DENIED, SYSTEM = range(7)
 
 
 def binary(name):
     given = os.environ.get("MERAPI_CLI") if name == "merapi" else None
-    path = Path(given) if given else BINARIES / name
-    if not path.exists():
-        pytest.fail(f"expected {path}, found nothing; run: make native", pytrace=False)
-    return str(path)
+    return given or native_fixtures.binary(name)
 
 
 @dataclass
@@ -37,16 +35,31 @@ class Done:
         return json.loads(self.out)
 
 
-def merapi(*arguments, env=None, timeout=120):
+def merapi(*arguments, env=None, timeout=120, program=None, **more):
     """Run the command to its end."""
     done = subprocess.run(
-        [binary("merapi"), *map(str, arguments)],
+        [program or binary("merapi"), *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=timeout,
         env={**os.environ, "MERAPI_DEVICE_PROGRAM": binary("merapi-device"), **(env or {})},
+        **more,
     )
     return Done(done.returncode, done.stdout, done.stderr)
+
+
+def merapi_of_nobody(folder, *arguments, env=None):
+    """The command as an ordinary user; `folder` then lets everybody in and holds a copy of the command, since a clone
+    may lie where only its owner reads."""
+    if os.geteuid() != 0:
+        return merapi(*arguments, env=env)
+    copy = folder / "merapi-of-nobody"
+    shutil.copy(binary("merapi"), copy)
+    folder.chmod(0o755)
+    nobody = pwd.getpwnam("nobody")
+    return merapi(
+        *arguments, env=env, program=copy, cwd=folder, user=nobody.pw_uid, group=nobody.pw_gid, extra_groups=[]
+    )
 
 
 def wait_until(condition, seconds=30):

@@ -1,20 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the merapi command's tests."""
 
-import os
-import tempfile
-from pathlib import Path
-
 import pytest
 from cli_harness import MockSystem, Process, binary
-
-
-@pytest.fixture
-def folder():
-    # Short, for the length that a unix socket's path may have, and on tmpfs.
-    base = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-    with tempfile.TemporaryDirectory(prefix="merapi-", dir=base) as path:
-        yield Path(path)
+from native_fixtures import folder  # noqa: F401
 
 
 @pytest.fixture
@@ -32,7 +21,7 @@ def start():
 
 
 @pytest.fixture
-def device(folder, start):
+def device(folder, start):  # noqa: F811
     """A device process at a socket of its own."""
     process = start(binary("merapi-device"), "--model", "--socket", folder / "d.sock")
     process.wait_line("ready")
@@ -41,7 +30,7 @@ def device(folder, start):
 
 
 @pytest.fixture
-def window_file(folder, start):
+def window_file(folder, start):  # noqa: F811
     """A window file with a traced random heap that nobody has open any more."""
     path = folder / "window"
     served = start(binary("merapi-device"), "--model", "--window", path, "--size", "64M")

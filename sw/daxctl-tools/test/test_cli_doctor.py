@@ -3,8 +3,7 @@
 
 import os
 
-import pytest
-from cli_harness import FOUND, OK
+from cli_harness import FOUND, OK, MockSystem, merapi_of_nobody
 
 
 def finding(done, check):
@@ -57,10 +56,14 @@ def test_wrong_alignment(system):
     problem(system, "dax dax0.0", "create-device -a 2M")
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root has permission for everything")
-def test_no_permission(system):
+def test_no_permission(folder):
+    system = MockSystem(folder)
     system.dax("dax0.0", region=None, mode=0)
-    problem(system, "dax dax0.0", "--owner")
+    done = merapi_of_nobody(folder, "doctor", "--json", env=system.env)
+    assert done.status == FOUND, done.err
+    one = finding(done, "dax dax0.0")
+    assert one["verdict"] == "problem" and "no permission" in one["found"]
+    assert "--owner" in one["remedy"]
 
 
 def test_missing_module(system):

@@ -76,15 +76,14 @@ class BenchError(Exception):
     """A measured program failed; the text says how."""
 
 
-def run(java, arguments, log_path=None, sample=False, more_log=(), niceness=0):
-    """Run java to its end, `niceness` above this process's own. With log_path its log is read; with sample its marking
-    threads' CPU time is taken."""
+def run(java, arguments, log_path=None, sample=False, more_log=()):
+    """Run java to its end. With log_path its log is read; with sample its marking threads' CPU time is taken."""
     flags = [jvm_log.log_flag(log_path, *more_log)] if log_path else []
     if log_path:
         Path(log_path).unlink(missing_ok=True)
     begin = time.monotonic()
     # Output is small and goes to the pipe; the process is reaped by wait4, which knows its CPU time.
-    command = ["nice", "-n", str(niceness), str(java), *flags, *arguments]
+    command = [str(java), *flags, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
     clock = ThreadClock(process.pid) if sample else None
     if clock:

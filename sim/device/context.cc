@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstring>
 
 #include "sim/device/engines.h"
 #include "sim/device/scheduling.h"
@@ -71,7 +72,11 @@ void Context::note(const EngineStatus& status) {
 
 void Context::run() {
   spdlog::info("{}: window of {} MiB", name_, memory_.bytes >> 20);
-  if (!ask_for_short_slice(kSchedulingSliceNs)) spdlog::debug("{}: no short scheduling slice", name_);
+  if (options_.realtime) {
+    if (int error = ask_for_realtime()) spdlog::warn("{}: not before ordinary threads: {}", name_, strerror(error));
+  } else if (!ask_for_short_slice(kSchedulingSliceNs)) {
+    spdlog::debug("{}: no short scheduling slice", name_);
+  }
   End end = End::kFault;
   try {
     std::unique_ptr<Engine> engine = make_engine(options_, memory_, this);

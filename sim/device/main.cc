@@ -4,10 +4,28 @@
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
+#include <cstring>
 #include <exception>
+#include <stdexcept>
+#include <string>
+#include <thread>
 
 #include "sim/device/options.h"
+#include "sim/device/scheduling.h"
 #include "sim/device/server.h"
+
+namespace {
+
+// Windows are served by threads of their own; whether those may be put first is known before any host connects.
+void require_realtime() {
+  int error = 0;
+  std::thread([&error] { error = merapi::sim::ask_for_realtime(); }).join();
+  if (error == 0) return;
+  throw std::runtime_error(std::string("--realtime: expected permission for SCHED_RR, found '") + strerror(error) +
+                           "'; run as root, grant CAP_SYS_NICE or raise 'ulimit -r', or leave the option out");
+}
+
+}  // namespace
 
 int main(int argc, char** argv) {
   merapi::sim::DeviceOptions options;
@@ -17,6 +35,7 @@ int main(int argc, char** argv) {
   spdlog::set_level(spdlog::level::from_str(options.log_level));
   spdlog::flush_on(spdlog::level::info);
   try {
+    if (options.realtime) require_realtime();
     if (options.engine == "rtl") {
       merapi::sim::RtlChoice choice = merapi::sim::choose_rtl(options.rtl);
       spdlog::info("simulating {} with memory {}", choice.preset, choice.memory_name);

@@ -23,7 +23,7 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   auto* engine = app.add_option_group("engine", "What executes the commands");
   engine->add_flag("--model", model, "the functional model");
   bool rtl = false;
-  engine->add_flag("--rtl", rtl, "the tracer's RTL, simulated");
+  auto* simulated = engine->add_flag("--rtl", rtl, "the tracer's RTL, simulated");
   engine->require_option(1);
   auto* from = app.add_option_group("windows", "Where windows come from");
   from->add_option("--socket", o->socket, "listen at this unix socket; each host gets a window of its own");
@@ -47,6 +47,9 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   app.add_flag("--no-spill", o->no_spill,
                "never use the spill area: greys that do not fit are dropped and found again");
   app.add_option("--spin-us", o->spin_us, "look for work this long before sleeping")->capture_default_str();
+  app.add_flag("--realtime", o->realtime,
+               "trace before all ordinary threads, as hardware would: pauses wait for no processor (needs privilege)")
+      ->excludes(simulated);
   app.add_option("--log-level", o->log_level, "what is logged on stderr")
       ->capture_default_str()
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));

@@ -36,6 +36,7 @@ struct DeviceOptions {
   bool no_spill = false;
   bool strict = false;
   uint32_t spin_us = 20;
+  bool realtime = false;  // windows are served before all ordinary threads
   std::string log_level = "info";
   bool json = false;
 };

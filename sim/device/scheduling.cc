@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/device/scheduling.h"
 
+#include <errno.h>
 #include <sched.h>
 #include <sys/resource.h>
 #include <sys/syscall.h>
@@ -20,15 +21,29 @@ struct SchedulingAttributes {
 };
 static_assert(sizeof(SchedulingAttributes) == 48);
 
+constexpr uint64_t kResetOnFork = 1;  // SCHED_FLAG_RESET_ON_FORK
+
+int set(SchedulingAttributes attributes) {
+  attributes.size = sizeof attributes;
+  return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0 ? 0 : errno;
+}
+
 }  // namespace
 
 bool ask_for_short_slice(uint64_t nanoseconds) {
   SchedulingAttributes attributes{};
-  attributes.size = sizeof attributes;
   attributes.policy = SCHED_OTHER;
   attributes.nice = getpriority(PRIO_PROCESS, 0);
   attributes.runtime = nanoseconds;
-  return syscall(SYS_sched_setattr, 0, &attributes, 0) == 0;
+  return set(attributes) == 0;
+}
+
+int ask_for_realtime() {
+  SchedulingAttributes attributes{};
+  attributes.policy = SCHED_RR;
+  attributes.flags = kResetOnFork;
+  attributes.priority = uint32_t(sched_get_priority_min(SCHED_RR));
+  return set(attributes);
 }
 
 }  // namespace merapi::sim

@@ -11,6 +11,10 @@ namespace merapi::sim {
 // thread while the whole JVM stands still. False where the kernel does not know it: nothing changes then.
 bool ask_for_short_slice(uint64_t nanoseconds);
 
+// Put the calling thread before all ordinary ones (sched_setattr(2), SCHED_RR at its lowest priority; threads that it
+// starts are ordinary ones). 0, or the error: EPERM without CAP_SYS_NICE and without RLIMIT_RTPRIO.
+int ask_for_realtime();
+
 }  // namespace merapi::sim
 
 #endif  // MERAPI_SIM_DEVICE_SCHEDULING_H_

@@ -40,6 +40,17 @@ def prepare_child(first=True):
             os.setpriority(os.PRIO_PROCESS, 0, NICE)
 
 
+def realtime_permitted():
+    """May this process's children run before all ordinary threads (merapi-device --realtime)?"""
+    lowest = os.sched_get_priority_min(os.SCHED_RR)
+    try:
+        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(lowest))
+    except PermissionError:
+        return False
+    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
+    return True
+
+
 class Device:
     """A running device process. Use as a context manager: the process and its socket are gone at its end."""
 

@@ -8,8 +8,10 @@ import signal
 import struct
 import subprocess
 import time
+from pathlib import Path
 
 import pytest
+from device import realtime_permitted
 from device_processes import binary, finish
 
 # Offsets of docs/contract.md.
@@ -88,6 +90,35 @@ def test_ready_lines_and_clean_end(folder):
     finally:
         process.kill()
         process.communicate()
+
+
+SCHED_RR = 2
+
+
+def policies(process):
+    """The scheduling policy of each of its threads: field 41 of proc_pid_stat(5)."""
+    tasks = Path(f"/proc/{process.pid}/task").iterdir()
+    return [int((task / "stat").read_text().rpartition(")")[2].split()[38]) for task in tasks]
+
+
+@pytest.mark.skipif(not realtime_permitted(), reason="this user may not use SCHED_RR")
+def test_realtime_is_for_windows_alone(start, folder):
+    device = start("--window", folder / "w", "--size", "64M", "--realtime")
+    device.wait_event("ready")
+    wait_until(lambda: policies(device.process).count(SCHED_RR) == 1)
+    assert policies(device.process)[0] == 0, "the thread that listens needs no processor first"
+    assert device.stop() == 0
+
+
+def test_realtime_without_permission(folder):
+    command = [binary("merapi-device"), "--model", "--realtime", "--socket", folder / "s"]
+    if os.geteuid() == 0:
+        command = ["setpriv", "--bounding-set=-sys_nice", "--inh-caps=-sys_nice", *command]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert result.returncode == 3, result.stderr
+    assert "expected permission for SCHED_RR" in result.stderr
+    # A simulation is busy for minutes.
+    assert run("--rtl", "--realtime", "--socket", folder / "s").returncode == 2
 
 
 # ------------------------------------------------------------------ tracing

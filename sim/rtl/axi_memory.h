@@ -37,9 +37,11 @@ class AxiMemory {
   bool takes_write(unsigned port, uint64_t address) { return timing_->accepts(port, address, true); }
   void read(unsigned port, uint32_t id, uint64_t address) {
     if (address == MERAPI_HOST_INDEX_OFFSET) looks_++;
+    if (options_.on_access) options_.on_access(address, false);
     timing_->start(port, address, false, add({port, id, address, false, {}, 0}));
   }
   void write(unsigned port, uint32_t id, uint64_t address, const Line& line, uint64_t strobe) {
+    if (options_.on_access) options_.on_access(address, true);
     timing_->start(port, address, true, add({port, id, address, true, line, strobe}));
   }
 
@@ -89,14 +91,16 @@ class AxiMemory {
     if (a.write) {
       counts_.writes++;
       if (inside && counts_.writes == options_.write_error_at) response = kSlaveError;
+      if (a.address == options_.write_error_line) response = options_.error_response;
       if (response == kOkay) {
-        write_line(memory_.base, a.address, a.line, a.strobe);
+        write_line(memory_.base, a.address, a.line, a.strobe, options_.events);
         if (a.address < MERAPI_CONTROL_BYTES) news_ = true;
       }
       ports_[a.port].written.push_back({a.id, response});
     } else {
       counts_.reads++;
       if (inside && counts_.reads == options_.read_error_at) response = kSlaveError;
+      if (a.address == options_.read_error_line) response = options_.error_response;
       Read r{a.id, response, {}};
       if (response == kOkay) read_line(memory_.base + a.address, &r.line);
       ports_[a.port].reads.push_back(r);

@@ -5,6 +5,7 @@
 #define MERAPI_SIM_RTL_SIMULATION_H_
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,13 @@ struct SimulationOptions {
   EngineOptions common;
   // Injected errors, for tests: the nth line read (written) answers SLVERR. 0: never.
   uint64_t read_error_at = 0, write_error_at = 0;
+  // The line at this window offset answers `error_response` (AXI: 2 SLVERR, 3 DECERR) when it is read (written).
+  uint64_t read_error_line = ~uint64_t{0}, write_error_line = ~uint64_t{0};
+  uint8_t error_response = 2;
+  // The tracer's own count of events reaches the window.
+  bool events = false;
+  // Told of every access that a port has accepted, for tests.
+  std::function<void(uint64_t address, bool write)> on_access;
   // Responses are withheld with this probability per cycle, for tests.
   uint32_t stall_percent = 0;
   uint64_t seed = 1;

@@ -21,13 +21,14 @@ inline void read_line(const uint8_t* from, Line* line) {
   for (int i = 0; i < 8; i++) line->word[i] = __atomic_load_n(words + i, __ATOMIC_ACQUIRE);
 }
 
-// The device process itself keeps `event` and `sleeping` of the index line (futex words of the host's waits).
-inline void write_line(uint8_t* base, uint64_t address, const Line& line, uint64_t strobe) {
+// The device process itself keeps `event` and `sleeping` of the index line (futex words of the host's waits); with
+// `events` the tracer's own are written, as on a board.
+inline void write_line(uint8_t* base, uint64_t address, const Line& line, uint64_t strobe, bool events) {
   constexpr uint64_t kEventWord = offsetof(merapi_device_index, event) / 8;
   static_assert(offsetof(merapi_device_index, sleeping) / 8 == kEventWord, "event and sleeping share a word");
   auto* words = reinterpret_cast<uint64_t*>(base + address);
   for (int i = 7; i >= 0; i--) {
-    if (address == MERAPI_DEVICE_INDEX_OFFSET && uint64_t(i) == kEventWord) continue;
+    if (!events && address == MERAPI_DEVICE_INDEX_OFFSET && uint64_t(i) == kEventWord) continue;
     if ((strobe >> (8 * i) & 0xff) == 0xff) __atomic_store_n(words + i, line.word[i], __ATOMIC_RELEASE);
   }
 }

@@ -146,8 +146,12 @@ Closure naive_closure(const ClosureInput& in) {
     bool counts = out.newly[object >> log2];
     const merapi_shape* shape = window.shape(window.klass(object));
     if (shape != nullptr && counts) {
-      out.live[uint32_t(object >> window.config.region_log2)] += window.words(object, *shape);
+      uint64_t words = window.words(object, *shape);
+      out.live[uint32_t(object >> window.config.region_log2)] += words;
+      out.counts.live_words += words;
     }
+    if (shape == nullptr) out.counts.shapeless.insert(window.klass(object));
+    out.counts.sized += shape != nullptr;
     bool quiet = shape != nullptr && (shape->flags >> MERAPI_SHAPE_FLAG_QUIET & 1) != 0;
     if (shape != nullptr && !quiet && out.klasses.insert(shape->klass_word).second) {
       for (uint64_t address : in.answer_klass(shape->klass_word)) offer(address);
@@ -158,10 +162,26 @@ Closure naive_closure(const ClosureInput& in) {
       for (uint64_t address : in.answer_object(window.config.heap_base + object)) offer(address);
       continue;
     }
+    uint64_t before = out.counts.references;
     window.fields(object, *shape, [&](uint64_t field) {
       uint64_t address = window.reference(field);
-      if (address != 0) offer(address);
+      out.counts.references++;
+      if (address == 0) {
+        out.counts.nulls++;
+        return;
+      }
+      uint64_t offset = address - window.config.heap_base;
+      if (offset >= window.heap_bytes) {
+        out.counts.outside++;
+      } else if (offset >= window.limit_of(offset)) {
+        out.counts.above++;
+      }
+      offer(address);
     });
+    if (shape->kind == MERAPI_SHAPE_KIND_OBJ_ARRAY) out.counts.arrays++;
+    if (shape->kind == MERAPI_SHAPE_KIND_INSTANCE) {
+      (out.counts.references != before ? out.counts.instances : out.counts.leaves)++;
+    }
   }
   return out;
 }

@@ -33,6 +33,16 @@ struct ClosureInput {
   static ClosureInput of_window(const uint8_t* base, uint32_t bitmap);
 };
 
+// What one visit of every traced object meets.
+struct ClosureCounts {
+  uint64_t arrays = 0, instances = 0;  // whose references are read
+  uint64_t leaves = 0;                 // instances without a reference
+  uint64_t sized = 0;                  // all objects with a shape
+  uint64_t references = 0, nulls = 0, outside = 0, above = 0;
+  uint64_t live_words = 0;
+  std::set<uint64_t> shapeless;  // klass words
+};
+
 struct Closure {
   // By heap offset >> alignment.
   std::vector<bool> marked;  // all marked objects, those of the host included
@@ -42,6 +52,7 @@ struct Closure {
   std::set<uint64_t> unsized;         // of the deferred and newly marked, those without a shape
   std::set<uint64_t> klasses;         // klass words to be reported by SHAPE_SEEN
   std::map<uint32_t, uint64_t> live;  // region: words of newly marked objects that have a shape
+  ClosureCounts counts;
 };
 
 // Throws std::runtime_error when the heap breaks the contract (a misaligned reference, an object beyond the heap).

@@ -283,9 +283,11 @@ void HeapMaker::make() {
   write_fields();
 }
 
-void HeapMaker::mark_some(uint32_t which, uint32_t percent) {
+void HeapMaker::mark_some(uint32_t which, uint32_t percent, size_t most) {
   for (size_t i : below_) {
-    if (random_.percent(percent)) window_.mark(int(which), objects_[i].offset);
+    if (!random_.percent(percent) || most == 0) continue;
+    window_.mark(int(which), objects_[i].offset);
+    most--;
   }
 }
 

@@ -30,8 +30,8 @@ class HeapMaker {
 
   // Klasses, objects, limits, fields. Marks nothing.
   void make();
-  // The host's greys: mark about `percent` of the objects below their limits in bitmap `which`.
-  void mark_some(uint32_t which, uint32_t percent);
+  // The host's greys: mark about `percent` of the objects below their limits in bitmap `which`, at most `most`.
+  void mark_some(uint32_t which, uint32_t percent, size_t most = ~size_t{0});
 
   // Any address that a reference field or a GREY may hold: null, valid, at limits, outside.
   uint64_t any_address();

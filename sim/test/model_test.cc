@@ -58,6 +58,7 @@ TEST(NaiveClosure, FindsOneWrongMark) {
 }
 
 TEST(RandomTrace, Plain) { run_seeds({.pauses = false, .reclaims = false, .aborts = false}); }
+TEST(RandomTrace, EveryCounter) { run_seeds({.pauses = false, .reclaims = false, .aborts = false, .once = true}); }
 TEST(RandomTrace, Pauses) { run_seeds({.reclaims = false, .aborts = false}); }
 TEST(RandomTrace, PausesWithReclaim) { run_seeds({.aborts = false}); }
 TEST(RandomTrace, RegionsFallInPauses) { run_seeds({.reclaims = false, .falls = true, .aborts = false}); }

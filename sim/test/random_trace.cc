@@ -10,6 +10,7 @@
 #include <sstream>
 
 #include "sim/test/closure.h"
+#include "sim/test/counter_check.h"
 #include "sim/test/heap_maker.h"
 #include "sim/test/window_fixture.h"
 
@@ -18,8 +19,12 @@ namespace {
 
 // Overflows for most heaps made here where storage on chip is small; the larger one never does.
 constexpr uint64_t kSmallSpill = 4096;
+// The largest window that every device takes.
+constexpr uint8_t kWindowLog2 = 42;
+// So few marks of the host that no device has to trace before it has found them all.
+constexpr size_t kFewMarks = 24;
 
-WindowShape choose_shape(Random* r) {
+WindowShape choose_shape(Random* r, const TraceKnobs& knobs) {
   WindowShape s;
   s.oop_bytes = r->percent(60) ? 4 : 8;
   s.klass_bytes = r->percent(60) ? 4 : 8;
@@ -29,9 +34,13 @@ WindowShape choose_shape(Random* r) {
   s.regions = uint32_t(r->between(1, 20));
   s.mirror_size_offset = uint32_t(8 + s.klass_bytes + 4 * r->below(8));
   s.narrow_shift = r->percent(70) ? std::min<uint8_t>(s.alignment_log2, 5) : uint8_t(r->below(4));
-  s.spill_bytes = r->percent(50) ? kSmallSpill : 1 << 20;
+  s.spill_bytes = r->percent(50) && !knobs.once ? kSmallSpill : 1 << 20;
+  if (r->percent(30)) {
+    s.spread_log2 = uint8_t(r->between(32, kWindowLog2));
+    s.spread_seed = r->next();
+  }
   uint64_t step = uint64_t{1} << s.alignment_log2;
-  switch (r->below(3)) {
+  switch (r->below(4)) {
     case 0:  // base 0, as HotSpot does when the heap lies low
       s.heap_base = (UINT64_C(0x10000000) + r->below(1000) * step) << (s.narrow_shift == 0 ? 0 : 1);
       break;
@@ -39,6 +48,12 @@ WindowShape choose_shape(Random* r) {
       s.heap_base = UINT64_C(0x7f0000000000) + r->below(1000) * 0x10000;
       s.narrow_base = s.heap_base - 0x1000;
       break;
+    case 2: {  // anywhere in the address space
+      uint64_t most = ~uint64_t{0} - (uint64_t{s.regions} << s.region_log2) - (uint64_t{1} << 47);
+      s.heap_base = (r->next() % most + (UINT64_C(1) << 40)) & ~(step * 0x10000 - 1);
+      s.narrow_base = s.heap_base - 0x1000;
+      break;
+    }
     default:  // base at the heap: its first object cannot be referenced by a narrow reference
       s.heap_base = UINT64_C(0x600000000) + r->below(1000) * 0x10000;
       s.narrow_base = s.heap_base;
@@ -49,18 +64,18 @@ WindowShape choose_shape(Random* r) {
 class Trace {
  public:
   Trace(uint64_t seed, const TraceKnobs& knobs, const DeviceMaker& make_device)
-      : knobs_(knobs), r_(seed), window_(choose_shape(&r_)) {
+      : knobs_(knobs), r_(seed), window_(choose_shape(&r_, knobs)) {
     maker_ = std::make_unique<HeapMaker>(&window_, &r_, Topology(r_.below(5)));
     maker_->make();
     bitmap_ = uint32_t(r_.below(2));
-    maker_->mark_some(bitmap_, uint32_t(r_.percent(20) ? 0 : r_.between(1, 40)));
+    maker_->mark_some(bitmap_, uint32_t(r_.percent(20) ? 0 : r_.between(1, 40)), knobs_.once ? kFewMarks : ~size_t{0});
     // Stale marks in the other bitmap, live words of an older cycle.
     maker_->mark_some(1 - bitmap_, 30);
     for (uint32_t i = 0; i < window_.shape.regions; i++) window_.live()[i] = r_.next();
     device_ = make_device(&window_, &r_, knobs_);
     promises_ = device_->promises();
     machine_ = &device_->host();
-    before_.assign(window_.base, window_.base + window_.bytes);
+    before_ = window_.copy();
   }
 
   std::string run() {
@@ -103,7 +118,12 @@ class Trace {
     reported_twice_ = false;
     recommanded_.clear();
     commanded_.clear();
+    tally_ = {};
+    begin_index_ = machine_->produced;
+    clock_ = device_->clock();
+    device_->begin_count(bitmap_);
     machine_->begin(bitmap_);
+    if (knobs_.once) return command_once();
     // Slices in any order, some regions never, some twice, some overlapping.
     // Where flagged chunks are swept whole and greys may be dropped, every region is commanded.
     bool all = small_spill() && !promises_.sweeps_greys_only;
@@ -134,20 +154,32 @@ class Trace {
     insert_others();
   }
 
+  // Everything at once, before anything is traced; then what the host has to add.
+  void command_once() {
+    merapi_submission e{};
+    e.opcode = MERAPI_OP_TRACE_REGION;
+    e.payload[0] = window_.shape.regions;
+    commands_.push_back(e);
+    for (uint32_t i = 0; i < window_.shape.regions; i++) commanded_.insert(i);
+    for (uint64_t i = r_.below(4); i != 0; i--) commands_.push_back(some_greys());
+  }
+
+  merapi_submission some_greys() {
+    merapi_submission e{};
+    e.opcode = MERAPI_OP_GREY;
+    e.count = uint16_t(r_.below(7));
+    for (int k = 0; k < e.count; k++) {
+      e.payload[k] = maker_->any_address();
+      submitted_.push_back(e.payload[k]);
+    }
+    return e;
+  }
+
   void insert_others() {
     auto anywhere = [&](merapi_submission e) {
       commands_.insert(commands_.begin() + long(r_.below(commands_.size() + 1)), e);
     };
-    for (uint64_t i = r_.below(4); i != 0; i--) {
-      merapi_submission e{};
-      e.opcode = MERAPI_OP_GREY;
-      e.count = uint16_t(r_.below(7));
-      for (int k = 0; k < e.count; k++) {
-        e.payload[k] = maker_->any_address();
-        submitted_.push_back(e.payload[k]);
-      }
-      anywhere(e);
-    }
+    for (uint64_t i = r_.below(4); i != 0; i--) anywhere(some_greys());
     for (uint64_t i = r_.below(3); i != 0; i--) {
       merapi_submission e{};
       e.opcode = r_.percent(50) ? MERAPI_OP_FENCE : MERAPI_OP_NOP;
@@ -195,6 +227,7 @@ class Trace {
     bool answered =
         e.opcode == MERAPI_OP_TRACE_REGION || e.opcode == MERAPI_OP_FENCE || e.opcode == MERAPI_OP_CLEAR_BITMAP;
     if (answered) expected_done_.push_back({machine_->produced, e});
+    if (e.opcode == MERAPI_OP_GREY) tally_greys({e.payload, e.payload + e.count});
     machine_->submit(e);
   }
 
@@ -205,11 +238,31 @@ class Trace {
         some.push_back(pending_.front());
         pending_.pop_front();
       }
+      tally_greys(some);
       machine_->grey(some);
     }
   }
 
+  void tally_greys(const std::vector<uint64_t>& addresses) {
+    tally_.greys += addresses.size();
+    for (uint64_t a : addresses) {
+      uint64_t offset = a - window_.shape.heap_base;
+      if (a == 0) {
+        tally_.nulls++;
+      } else if (offset >= window_.heap_bytes()) {
+        tally_.outside++;
+      } else if (offset >= window_.limits()[offset >> window_.shape.region_log2]) {
+        tally_.above++;
+      }
+    }
+  }
+
   void read_completions(size_t count) {
+    if (promises_.counts_events && machine_->completed() != completed_ && machine_->events() == events_) {
+      error_ << "completions without an event; ";
+    }
+    completed_ = machine_->completed();
+    events_ = machine_->events();
     for (const merapi_completion& c : machine_->complete(count)) {
       if (c.cycle != machine_->cycle) {
         if (c.cycle > machine_->cycle || aborts_ == 0) error_ << "completion of cycle " << c.cycle << "; ";
@@ -220,9 +273,11 @@ class Trace {
           done(c);
           break;
         case MERAPI_COMP_DEFER:
+          tally_.deferred += c.count;
           for (int i = 0; i < c.count; i++) defer(c.payload[i], (c.flags >> MERAPI_DEFER_FLAG_UNSIZED & 1) != 0);
           break;
         case MERAPI_COMP_SHAPE_SEEN:
+          tally_.klasses += c.count;
           for (int i = 0; i < c.count; i++) {
             if (!seen_.insert(c.payload[i]).second) {
               if (promises_.reports_once && !reported_twice_) error_ << "klass reported twice; ";
@@ -294,11 +349,16 @@ class Trace {
 
   void pause() {
     pauses_++;
+    // Counted for certain when the cycle had begun and the pause before was over.
+    tally_.pauses_least += machine_->executed() > begin_index_ && machine_->resume_acknowledged();
+    tally_.pauses_most++;
+    uint64_t asked = device_->clock();
     machine_->request_pause();
     if (!device_->settle([&] { return machine_->pause_acknowledged(); })) {
       error_ << "pause not acknowledged; ";
       return;
     }
+    tally_.longest_pause = std::max(tally_.longest_pause, device_->clock() - asked);
     uint64_t hash = device_areas();
     for (uint64_t i = r_.below(4); i != 0; i--) device_->advance(&r_);
     if (device_areas() != hash) error_ << "written while paused; ";
@@ -357,14 +417,14 @@ class Trace {
   // With fallen regions the result depends on when they fell: everything that is reachable without them is marked,
   // nothing is that was not reachable with them, and the live words belong to the marks.
   void check_fallen() {
-    ClosureInput in = ClosureInput::of_window(before_.data(), bitmap_);
+    ClosureInput in = ClosureInput::of_window(before_->base, bitmap_);
     in.commanded = commanded_;
     in.submitted = submitted_;
     in.answer_object = [&](uint64_t a) { return maker_->answer(a); };
     in.answer_klass = in.answer_object;
     Closure most = naive_closure(in);
     for (uint32_t region : fallen_) {
-      auto* limits = reinterpret_cast<uint64_t*>(before_.data() + window_.layout.area[MERAPI_AREA_LIMITS].offset);
+      auto* limits = reinterpret_cast<uint64_t*>(before_->base + window_.layout.area[MERAPI_AREA_LIMITS].offset);
       limits[region] = uint64_t{region} << window_.shape.region_log2;
     }
     Closure least = naive_closure(in);
@@ -398,7 +458,7 @@ class Trace {
     // The host starts over with the marks that its own start pause would set.
     for (int b : {0, 1}) {
       uint64_t bytes = window_.heap_bytes() >> (window_.shape.alignment_log2 + 3);
-      std::memcpy(window_.bitmap(b), before_.data() + window_.layout.area[MERAPI_AREA_BITMAP0 + b].offset, bytes);
+      std::memcpy(window_.bitmap(b), before_->base + window_.layout.area[MERAPI_AREA_BITMAP0 + b].offset, bytes);
     }
     for (uint64_t offset : reclaimed_) clear_bit(offset);
     start_cycle();
@@ -406,11 +466,16 @@ class Trace {
 
   void check() {
     if (!expected_done_.empty()) error_ << "a DONE is missing; ";
-    if (knobs_.falls) return check_fallen();
+    if (!device_->settle([&] { return machine_->resume_acknowledged(); })) error_ << "resume not acknowledged; ";
+    if (machine_->state() != MERAPI_DEVICE_STATE_IDLE) error_ << "state " << machine_->state() << " at idle; ";
+    if (knobs_.falls) {
+      check_fallen();
+      return check_counts(nullptr);
+    }
     // The closure of what the window was before, without what was reclaimed meanwhile.
-    std::memcpy(before_.data() + window_.layout.area[MERAPI_AREA_LIMITS].offset, window_.limits(),
+    std::memcpy(before_->base + window_.layout.area[MERAPI_AREA_LIMITS].offset, window_.limits(),
                 window_.shape.regions * 8);
-    ClosureInput in = ClosureInput::of_window(before_.data(), bitmap_);
+    ClosureInput in = ClosureInput::of_window(before_->base, bitmap_);
     in.commanded = commanded_;
     in.submitted = submitted_;
     in.answer_object = [&](uint64_t a) { return maker_->answer(a); };
@@ -433,21 +498,30 @@ class Trace {
         machine_->counter(MERAPI_COUNTER_RESCANS) == 0) {
       error_ << deferred_again_ << " deferred objects reported again without need; ";
     }
-    auto count = [&](int c) { return machine_->counter(c); };
-    if (reclaimed_.empty() && count(MERAPI_COUNTER_OBJECTS_MARKED) != want.newly_count) error_ << "OBJECTS_MARKED; ";
-    uint64_t sum = count(MERAPI_COUNTER_REFS_NULL) + count(MERAPI_COUNTER_REFS_OUTSIDE) +
-                   count(MERAPI_COUNTER_REFS_ABOVE_LIMIT) + count(MERAPI_COUNTER_REFS_MARKED) +
-                   count(MERAPI_COUNTER_OBJECTS_MARKED) +
-                   (promises_.counts_once ? 0 : count(MERAPI_COUNTER_GREYS_DROPPED));
-    uint64_t read = count(MERAPI_COUNTER_REFERENCES_READ) + count(MERAPI_COUNTER_GREYS_SUBMITTED);
-    // A GREY entry that is refused for want of room is offered again as a whole.
-    bool again = small_spill() && !promises_.counts_once;
-    if (again ? sum < read : sum != read) error_ << "references: " << sum << " not " << read << "; ";
+    check_counts(&want);
     // The heap is read-only for the device.
     uint64_t heap = window_.layout.area[MERAPI_AREA_HEAP].offset;
-    if (reclaimed_.empty() && std::memcmp(window_.heap(), before_.data() + heap, window_.heap_bytes()) != 0) {
+    if (reclaimed_.empty() && std::memcmp(window_.heap(), before_->base + heap, window_.heap_bytes()) != 0) {
       error_ << "the heap was written; ";
     }
+  }
+
+  void check_counts(const Closure* want) {
+    CounterCase c;
+    c.promises = promises_;
+    c.limits_fell = want == nullptr || !reclaimed_.empty();
+    c.may_drop = small_spill();
+    c.scanned_once = knobs_.once;
+    // What an abort dropped was not executed.
+    c.rounds_least = machine_->produced - (aborts_ == 0 ? 0 : begin_index_);
+    c.rounds_most = machine_->produced;
+    c.closure = want;
+    c.host = tally_;
+    c.accesses = device_->accesses();
+    c.clock = device_->clock() - clock_;
+    c.lanes = window_.control<merapi_device_identity>(MERAPI_DEVICE_IDENTITY_OFFSET)->lanes;
+    c.values = window_.control<merapi_counters>(MERAPI_COUNTERS_OFFSET)->value;
+    error_ << check_counters(c);
   }
 
   void compare(const char* what, const std::set<uint64_t>& have, const std::set<uint64_t>& want) {
@@ -472,7 +546,7 @@ class Trace {
   std::unique_ptr<TracedDevice> device_;
   DevicePromises promises_;
   WindowHost* machine_ = nullptr;
-  std::vector<uint8_t> before_;
+  std::unique_ptr<Mapping> before_;
   uint32_t bitmap_ = 0;
   std::deque<merapi_submission> commands_;
   std::deque<uint64_t> pending_;
@@ -480,6 +554,9 @@ class Trace {
   std::set<uint32_t> commanded_, recommanded_, fallen_;
   std::vector<uint64_t> submitted_;
   std::set<uint64_t> deferred_, unsized_, seen_, reclaimed_;
+  HostTally tally_;
+  uint64_t begin_index_ = 0, clock_ = 0, completed_ = 0;
+  uint32_t events_ = 0;
   bool reported_twice_ = false;
   uint64_t deferred_again_ = 0;
   int aborts_ = 0, pauses_ = 0;

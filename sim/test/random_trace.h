@@ -23,6 +23,7 @@ struct TraceKnobs {
   bool tiny_stack = false;  // little on-chip storage for greys, where that can be chosen
   bool no_spill = false;    // and no spill area: greys are dropped
   bool slow_host = false;   // leaves completions in the ring for long
+  bool once = false;        // no command makes the device scan an object twice: every counter has one value
 };
 
 // What a device keeps beyond the contract; what it keeps is checked.
@@ -31,6 +32,19 @@ struct DevicePromises {
   bool reports_once = false;          // and nothing of an object that was reclaimed
   bool counts_once = false;           // a reference counts once, whatever storage was full
   bool sweeps_greys_only = false;     // marks of the host in regions that were not commanded are not looked at
+  bool counts_events = false;         // completions come with an event in the window
+  bool counts_leaves = false;         // instances without a reference are OBJECTS_SCANNED too
+};
+
+struct Accesses {
+  uint64_t reads = 0, writes = 0;  // lines
+};
+
+// What a device's memory has seen.
+struct AreaAccesses {
+  Accesses area[MERAPI_AREA_COUNT];
+  Accesses cycle_bitmap;  // the one of the cycle that runs
+  Accesses all;
 };
 
 // A device and its host, one thread: it works only when told.
@@ -44,6 +58,12 @@ class TracedDevice {
   // Work until `done`; false when it was not within the time that an acknowledgement may take.
   virtual bool settle(const std::function<bool()>& done) = 0;
   virtual DevicePromises promises() const = 0;
+  // Accesses since begin_count(); nullptr when the memory is not watched.
+  virtual const AreaAccesses* accesses() const { return nullptr; }
+  // Count from here on, for a cycle with this bitmap.
+  virtual void begin_count(uint32_t) {}
+  // The device's clock, 0 when it has none.
+  virtual uint64_t clock() const { return 0; }
   // A trace that needs more turns of host and device than this has no end.
   virtual uint64_t most_turns() const = 0;
 };

@@ -7,7 +7,17 @@
 #include <cstring>
 #include <stdexcept>
 
+#include "sim/test/random.h"
+
 namespace merapi::sim::test {
+
+Mapping::Mapping(uint64_t n) : bytes(n) {
+  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (p == MAP_FAILED) throw std::runtime_error("cannot map a test window");
+  base = static_cast<uint8_t*>(p);
+}
+
+Mapping::~Mapping() { munmap(base, bytes); }
 
 Window::Window(const WindowShape& s) : shape(s) {
   merapi_geometry g{};
@@ -20,10 +30,10 @@ Window::Window(const WindowShape& s) : shape(s) {
   g.spill_bytes = s.spill_bytes;
   merapi_error error{};
   if (merapi_layout_compute(&g, &layout, &error) < 0) throw std::runtime_error(error.message);
+  if (s.spread_log2 != 0) spread();
   bytes = layout.window_bytes;
-  void* p = mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (p == MAP_FAILED) throw std::runtime_error("cannot map a test window");
-  base = static_cast<uint8_t*>(p);
+  memory_ = std::make_unique<Mapping>(bytes);
+  base = memory_->base;
 
   std::copy(std::begin(layout.area), std::end(layout.area), directory()->area);
   merapi_config c{};
@@ -47,7 +57,28 @@ Window::Window(const WindowShape& s) : shape(s) {
   for (uint32_t r = 0; r < s.regions; r++) limits()[r] = uint64_t{r} << s.region_log2;
 }
 
-Window::~Window() { munmap(base, bytes); }
+void Window::spread() {
+  uint64_t whole = uint64_t{1} << shape.spread_log2;
+  if (layout.window_bytes > whole) throw std::runtime_error("the areas do not fit into the window");
+  std::vector<merapi_area_desc*> areas;
+  for (merapi_area_desc& a : layout.area) {
+    if (a.offset != 0) areas.push_back(&a);
+  }
+  std::sort(areas.begin(), areas.end(), [](auto* a, auto* b) { return a->offset < b->offset; });
+  Random random(shape.spread_seed);
+  std::vector<uint64_t> gaps(areas.size());
+  for (uint64_t& gap : gaps) gap = random.below((whole - layout.window_bytes) / MERAPI_MAPPED_ALIGNMENT + 1);
+  std::sort(gaps.begin(), gaps.end());
+  for (size_t i = 0; i < areas.size(); i++) areas[i]->offset += gaps[i] * MERAPI_MAPPED_ALIGNMENT;
+  layout.window_bytes = whole;
+}
+
+std::unique_ptr<Mapping> Window::copy() {
+  auto out = std::make_unique<Mapping>(bytes);
+  std::memcpy(out->base, base, MERAPI_CONTROL_BYTES);
+  for (const merapi_area_desc& a : layout.area) std::memcpy(out->base + a.offset, base + a.offset, a.size);
+  return out;
+}
 
 void Window::put_shape(merapi_shape s, const std::vector<merapi_ref_block>& blocks) {
   s.block_count = uint32_t(blocks.size());

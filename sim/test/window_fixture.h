@@ -6,6 +6,7 @@
 #define MERAPI_SIM_TEST_WINDOW_FIXTURE_H_
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "merapi/merapi.h"
@@ -26,15 +27,29 @@ struct WindowShape {
   uint32_t completion_entries = 64;
   uint32_t shape_slots = 1024;
   uint64_t spill_bytes = 4096;
+  // Not 0: the areas lie scattered, in their usual order, over a window of 2^spread_log2 bytes.
+  uint8_t spread_log2 = 0;
+  uint64_t spread_seed = 0;
 };
 
-// A formatted window. Owned memory, zero at first.
+// Memory of its own, zero at first; what is never touched costs nothing.
+class Mapping {
+ public:
+  explicit Mapping(uint64_t bytes);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  uint8_t* base = nullptr;
+  const uint64_t bytes;
+};
+
+// A formatted window.
 class Window {
+ private:
+  std::unique_ptr<Mapping> memory_;  // made before what points into it
+
  public:
   explicit Window(const WindowShape& shape);
-  ~Window();
-  Window(const Window&) = delete;
-  Window& operator=(const Window&) = delete;
 
   const WindowShape shape;
   uint8_t* base = nullptr;
@@ -65,8 +80,11 @@ class Window {
   }
   // Put a shape into the table (and its blocks into the extension when there are more than four).
   void put_shape(merapi_shape shape, const std::vector<merapi_ref_block>& blocks = {});
+  // Control page and areas as they are now, each at its offset.
+  std::unique_ptr<Mapping> copy();
 
  private:
+  void spread();
   uint64_t extension_used_ = 0;
 };
 
@@ -89,6 +107,10 @@ class WindowHost {
   // Up to `count` completions.
   std::vector<merapi_completion> complete(size_t count = ~size_t{0});
   bool idle() const;
+  // What the device has published: submissions taken, events counted.
+  uint64_t executed() const { return index()->submission_consumed; }
+  uint32_t events() const { return index()->event; }
+  uint64_t completed() const { return index()->completion_produced; }
   const merapi_fault_record& fault() const;
   uint32_t state() const;
   uint64_t counter(int which) const;

@@ -28,17 +28,53 @@ RtlMachineOptions choose_machine(const std::string& preset, Random* r) {
   return o;
 }
 
+// Counts lines by the area that they lie in.
+class AreaCounter {
+ public:
+  explicit AreaCounter(Window* window) : window_(*window) {}
+  void begin(uint32_t bitmap) {
+    bitmap_ = bitmap;
+    counts_ = {};
+  }
+  void count(uint64_t address, bool write) {
+    auto add = [write](merapi::sim::test::Accesses* a) { (write ? a->writes : a->reads)++; };
+    add(&counts_.all);
+    for (int i = 0; i < int(MERAPI_AREA_COUNT); i++) {
+      const merapi_area_desc& area = window_.layout.area[i];
+      if (area.offset == 0 || address < area.offset || address - area.offset >= area.size) continue;
+      add(&counts_.area[i]);
+      if (i == MERAPI_AREA_BITMAP0 + int(bitmap_)) add(&counts_.cycle_bitmap);
+    }
+  }
+  const merapi::sim::test::AreaAccesses& counts() const { return counts_; }
+
+ private:
+  const Window& window_;
+  uint32_t bitmap_ = 0;
+  merapi::sim::test::AreaAccesses counts_;
+};
+
+RtlMachineOptions watched(RtlMachineOptions o, AreaCounter* counter) {
+  o.simulation.on_access = [counter](uint64_t address, bool write) { counter->count(address, write); };
+  return o;
+}
+
 class RtlDevice : public TracedDevice {
  public:
-  RtlDevice(Window* window, const RtlMachineOptions& options) : machine_(window, options) {}
+  RtlDevice(Window* window, const RtlMachineOptions& options)
+      : counter_(window), machine_(window, watched(options, &counter_)) {}
   WindowHost& host() override { return machine_; }
   bool attach() override { return machine_.attach(); }
   void advance(Random* r) override { machine_.run(r->percent(80) ? r->between(1, 100) : r->between(100, 3000)); }
   bool settle(const std::function<bool()>& done) override { return machine_.run_until(done, kPatience); }
-  DevicePromises promises() const override { return {}; }
+  DevicePromises promises() const override { return {.counts_events = true, .counts_leaves = true}; }
+  const merapi::sim::test::AreaAccesses* accesses() const override { return &counter_.counts(); }
+  void begin_count(uint32_t bitmap) override { counter_.begin(bitmap); }
+  uint64_t clock() const override { return machine_.simulation->cycles(); }
   uint64_t most_turns() const override { return 400'000; }
 
  private:
+  AreaCounter counter_;
   RtlMachine machine_;
 };
 

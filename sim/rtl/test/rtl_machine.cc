@@ -6,6 +6,7 @@ namespace merapi::sim::rtl::test {
 RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
   SimulationOptions s = o.simulation;
   s.common.name = "merapi-rtl";
+  s.events = true;
   simulation = make_simulation(o.preset, {w->base, w->bytes}, make_random_timing(o.timing), s);
 }
 

@@ -34,6 +34,7 @@ void run_seeds(const merapi::sim::test::TraceKnobs& knobs) {
 }  // namespace
 
 TEST(RtlTrace, Plain) { run_seeds({.pauses = false, .reclaims = false, .aborts = false}); }
+TEST(RtlTrace, EveryCounter) { run_seeds({.pauses = false, .reclaims = false, .aborts = false, .once = true}); }
 TEST(RtlTrace, Pauses) { run_seeds({.reclaims = false, .aborts = false}); }
 TEST(RtlTrace, PausesWithReclaim) { run_seeds({.aborts = false}); }
 TEST(RtlTrace, Aborts) { run_seeds({}); }

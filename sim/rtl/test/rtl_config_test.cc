@@ -1,0 +1,232 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every field that a handshake or BEGIN_CYCLE checks, with values that are wrong by one bit anywhere in it: the fault
+// names the field and what was found. And values at the edge that are right.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <functional>
+
+#include "sim/rtl/test/rtl_machine.h"
+#include "sim/test/random.h"
+
+namespace merapi::sim::rtl::test {
+namespace {
+
+using merapi::sim::test::Random;
+using merapi::sim::test::WindowShape;
+constexpr uint64_t kPatience = 20'000;
+
+WindowShape large() {
+  WindowShape s;
+  s.region_log2 = 30;
+  s.regions = 512;
+  s.spread_log2 = 42;
+  s.spread_seed = 5;
+  return s;
+}
+
+class RtlConfig : public testing::Test {
+ protected:
+  RtlConfig() : window_(large()) {}
+  // BEGIN_CYCLE after `change`; what it changed is put back.
+  void refused(const std::function<void(Window*)>& change, uint64_t where, uint64_t detail) {
+    std::vector<uint8_t> page(window_.base, window_.base + MERAPI_CONTROL_BYTES);
+    RtlMachine m(&window_, {});
+    ASSERT_TRUE(m.attach());
+    change(&window_);
+    m.begin(0);
+    EXPECT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_CONFIG));
+    EXPECT_EQ(m.fault().address, where);
+    EXPECT_EQ(m.fault().detail, detail);
+    std::memcpy(window_.base, page.data(), page.size());
+  }
+  void refused_field(uint64_t field, unsigned bytes, uint64_t value, uint64_t named) {
+    refused([&](Window* w) { std::memcpy(w->control<uint8_t>(MERAPI_CONFIG_OFFSET + field), &value, bytes); },
+            MERAPI_CONFIG_OFFSET + named, value);
+  }
+  void refused_field(uint64_t field, unsigned bytes, uint64_t value) { refused_field(field, bytes, value, field); }
+  void accepted() {
+    RtlMachine m(&window_, {});
+    ASSERT_TRUE(m.attach());
+    m.begin(0);
+    EXPECT_TRUE(m.run_until([&] { return m.idle() || m.fault().code != 0; }, 200'000));
+    EXPECT_EQ(m.fault().code, 0u) << std::hex << m.fault().address << " " << m.fault().detail;
+  }
+  Window window_;
+};
+
+TEST_F(RtlConfig, Accepted) { accepted(); }
+
+TEST_F(RtlConfig, SmallFields) {
+  Random r(1);
+  auto above = [&](unsigned most) { return r.percent(50) ? most + 1 : 1u << r.between(6, 7); };
+  for (int i = 0; i < 4; i++) {
+    refused_field(offsetof(merapi_config, narrow_oop_shift), 1, r.percent(50) ? 9 : above(8));
+    refused_field(offsetof(merapi_config, oop_bytes), 1, 4u ^ 1u << r.pick(std::vector<uint64_t>{0, 1, 4, 5, 6, 7}));
+    refused_field(offsetof(merapi_config, klass_bytes), 1, 8u ^ 1u << r.pick(std::vector<uint64_t>{0, 1, 4, 5, 6, 7}));
+    refused_field(offsetof(merapi_config, alignment_log2), 1, r.percent(50) ? r.below(3) : above(8));
+    refused_field(offsetof(merapi_config, region_log2), 1, r.percent(50) ? r.below(16) : above(36));
+    refused_field(offsetof(merapi_config, coherence), 1, 1u ^ 1u << r.below(8));
+    refused_field(offsetof(merapi_config, mirror_size_offset), 4, 32 + r.between(1, 3));
+  }
+}
+
+TEST_F(RtlConfig, ReservedFields) {
+  for (unsigned bit = 0; bit < 16; bit += 5) refused_field(offsetof(merapi_config, reserved0), 2, 1u << bit);
+  for (unsigned word = 0; word < 3; word++) {
+    for (unsigned bit = 3; bit < 64; bit += 12) {
+      uint64_t at = offsetof(merapi_config, reserved1);
+      refused_field(at + 8 * word, 8, UINT64_C(1) << bit, at);
+    }
+  }
+  for (unsigned bit = 0; bit < 64; bit += 9) refused_field(offsetof(merapi_config, reserved2), 8, UINT64_C(1) << bit);
+}
+
+TEST_F(RtlConfig, RegionCount) {
+  refused_field(offsetof(merapi_config, region_count), 4, 0);
+  refused_field(offsetof(merapi_config, region_count), 4, 1025);  // 2^40 bytes and one region
+  for (unsigned bit = 11; bit < 32; bit += 2) refused_field(offsetof(merapi_config, region_count), 4, 1u << bit);
+}
+
+TEST_F(RtlConfig, HeapBase) {
+  for (uint64_t base : {UINT64_C(0x7000000000000001), UINT64_C(0x123456789abc4), UINT64_C(2)}) {
+    refused_field(offsetof(merapi_config, heap_base), 8, base);
+  }
+  // The heap would end beyond the address space.
+  uint64_t bytes = window_.heap_bytes();
+  for (uint64_t beyond : {UINT64_C(8), UINT64_C(1) << 20, bytes / 2, bytes - 8}) {
+    refused_field(offsetof(merapi_config, heap_base), 8, beyond - bytes);
+  }
+  window_.config()->heap_base = 0 - bytes;
+  accepted();
+}
+
+TEST_F(RtlConfig, Areas) {
+  Random r(3);
+  for (unsigned i = 0; i < MERAPI_AREA_COUNT; i++) {
+    uint64_t at = MERAPI_DIRECTORY_OFFSET + 16 * i;
+    merapi_area_desc was = window_.directory()->area[i];
+    bool exists = was.offset != 0;
+    bool mapped = i == MERAPI_AREA_BITMAP0 || i == MERAPI_AREA_BITMAP1 || i == MERAPI_AREA_HEAP;
+    auto offset = [&](uint64_t value) {
+      refused([&](Window* w) { w->directory()->area[i].offset = value; }, at, value);
+    };
+    auto size = [&](uint64_t value) {
+      refused(
+          [&](Window* w) {
+            w->directory()->area[i].size = value;
+            if (!exists) w->directory()->area[i].offset = 0x200000;
+          },
+          at + 8, value);
+    };
+    offset(was.offset + (uint64_t{1} << r.below(12)));
+    if (mapped) offset(was.offset + (uint64_t{1} << r.between(12, 20)));
+    offset(window_.bytes);
+    offset(was.offset | uint64_t{1} << r.between(42, 63));
+    size(was.size + (uint64_t{1} << r.below(12)));
+    size(uint64_t{1} << r.between(43, 63));
+    if (!exists) continue;
+    size(0);
+    size(window_.bytes - was.offset + 4096);
+    if (i == MERAPI_AREA_SHAPES) size(was.size + 4096);
+    // Too small for what it must hold.
+    if (i == MERAPI_AREA_LIMITS || i == MERAPI_AREA_LIVE) {
+      refused(
+          [&](Window* w) {
+            w->config()->region_count = 1024;
+            w->directory()->area[MERAPI_AREA_LIMITS].size = i == MERAPI_AREA_LIMITS ? 4096 : 8192;
+            w->directory()->area[MERAPI_AREA_LIVE].size = i == MERAPI_AREA_LIVE ? 4096 : 8192;
+          },
+          at + 8, 4096);
+    }
+    if (mapped) size(was.size - 4096);
+  }
+  for (int i : {MERAPI_AREA_SHAPES, MERAPI_AREA_LIMITS, MERAPI_AREA_LIVE, MERAPI_AREA_BITMAP0, MERAPI_AREA_BITMAP1,
+                MERAPI_AREA_HEAP}) {
+    refused([&](Window* w) { w->directory()->area[i].offset = 0; }, MERAPI_DIRECTORY_OFFSET + 16 * uint64_t(i), 0);
+  }
+}
+
+TEST_F(RtlConfig, Overlaps) {
+  Random r(4);
+  for (int trial = 0; trial < 24; trial++) {
+    unsigned a = unsigned(r.below(MERAPI_AREA_HEAP + 1)), b = unsigned(r.below(MERAPI_AREA_HEAP + 1));
+    if (a == b) continue;
+    merapi_area_desc to = window_.directory()->area[b];
+    uint64_t size = window_.directory()->area[a].size;
+    // From in front of it, at it, or within it; the later of the two in the directory is named.
+    uint64_t at = r.percent(50) || to.size <= 4096 ? to.offset : to.offset + to.size - 4096;
+    bool mapped = a == MERAPI_AREA_BITMAP0 || a == MERAPI_AREA_BITMAP1 || a == MERAPI_AREA_HEAP;
+    if (mapped) at = at / MERAPI_MAPPED_ALIGNMENT * MERAPI_MAPPED_ALIGNMENT;
+    if (at + size > window_.bytes || at < MERAPI_CONTROL_BYTES) continue;
+    std::vector<uint8_t> page(window_.base, window_.base + MERAPI_CONTROL_BYTES);
+    RtlMachine m(&window_, {});
+    ASSERT_TRUE(m.attach());
+    window_.directory()->area[a].offset = at;
+    m.begin(0);
+    EXPECT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_CONFIG)) << a << " over " << b;
+    EXPECT_GE(m.fault().address, MERAPI_DIRECTORY_OFFSET);
+    EXPECT_LT(m.fault().address, MERAPI_DIRECTORY_OFFSET + sizeof(merapi_directory));
+    std::memcpy(window_.base, page.data(), page.size());
+  }
+  // Neighbours do not overlap.
+  auto* areas = window_.directory()->area;
+  areas[MERAPI_AREA_LIVE].offset = areas[MERAPI_AREA_LIMITS].offset + areas[MERAPI_AREA_LIMITS].size;
+  accepted();
+}
+
+// A ring that moved since the handshake.
+TEST_F(RtlConfig, RingsMoved) {
+  for (unsigned i : {0u, 1u}) {
+    uint64_t at = MERAPI_DIRECTORY_OFFSET + 16 * i, offset = window_.directory()->area[i].offset;
+    for (uint64_t by : {UINT64_C(4096), UINT64_C(1) << 30}) {
+      refused([&](Window* w) { w->directory()->area[i].offset += by; }, at, offset + by);
+    }
+    refused([&](Window* w) { w->directory()->area[i].size *= 2; }, at, offset);
+  }
+}
+
+TEST_F(RtlConfig, Handshake) {
+  auto refuse = [&](const std::function<void()>& change, uint32_t code, uint64_t where, uint64_t detail) {
+    std::vector<uint8_t> page(window_.base, window_.base + MERAPI_CONTROL_BYTES);
+    change();
+    RtlMachine m(&window_, {});
+    ASSERT_TRUE(m.attach());
+    EXPECT_EQ(m.fault().code, code);
+    EXPECT_EQ(m.fault().address, where);
+    EXPECT_EQ(m.fault().detail, detail);
+    std::memcpy(window_.base, page.data(), page.size());
+  };
+  auto* identity = window_.control<merapi_identity>(MERAPI_IDENTITY_OFFSET);
+  for (unsigned bit = 0; bit < 64; bit += 7) {
+    uint64_t magic = MERAPI_MAGIC ^ UINT64_C(1) << bit;
+    refuse([&] { identity->magic = magic; }, MERAPI_FAULT_BAD_MAGIC, magic, 0);
+  }
+  for (unsigned bit = 0; bit < 16; bit += 3) {
+    uint32_t major = MERAPI_VERSION_MAJOR ^ 1u << bit, minor = MERAPI_VERSION_MINOR + (1u << bit);
+    refuse([&] { identity->version_major = uint16_t(major); }, MERAPI_FAULT_BAD_VERSION, 8,
+           major << 16 | MERAPI_VERSION_MINOR);
+    refuse([&] { identity->version_minor = uint16_t(minor); }, MERAPI_FAULT_BAD_VERSION, 8,
+           MERAPI_VERSION_MAJOR << 16 | minor);
+  }
+  Random r(9);
+  for (unsigned i : {0u, 1u}) {
+    uint64_t at = MERAPI_DIRECTORY_OFFSET + 16 * i;
+    merapi_area_desc* area = &window_.directory()->area[i];
+    merapi_area_desc was = *area;
+    for (uint64_t offset : {UINT64_C(0), was.offset + (uint64_t{1} << r.below(12)), window_.bytes,
+                            was.offset | uint64_t{1} << r.between(42, 63)}) {
+      refuse([&] { area->offset = offset; }, MERAPI_FAULT_BAD_CONFIG, at, offset);
+    }
+    for (uint64_t size : {UINT64_C(0), was.size + 64, UINT64_C(3) * 4096, uint64_t{1} << r.between(43, 63)}) {
+      refuse([&] { area->size = size; }, MERAPI_FAULT_BAD_CONFIG, at + 8, size);
+    }
+  }
+  merapi_area_desc* areas = window_.directory()->area;
+  uint64_t first = areas[0].offset;
+  refuse([&] { areas[1].offset = first; }, MERAPI_FAULT_BAD_CONFIG, MERAPI_DIRECTORY_OFFSET + 16, first);
+}
+
+}  // namespace
+}  // namespace merapi::sim::rtl::test

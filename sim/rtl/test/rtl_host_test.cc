@@ -1,0 +1,230 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a host sees of the tracer besides marks: who it is, rings that go round many times, when it sleeps.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+
+#include "sim/rtl/rtl_engine.h"
+#include "sim/rtl/test/rtl_machine.h"
+#include "sim/test/random.h"
+
+namespace merapi::sim::rtl::test {
+namespace {
+
+using merapi::sim::test::Random;
+using merapi::sim::test::WindowHost;
+using merapi::sim::test::WindowShape;
+constexpr uint64_t kPatience = 200'000;
+constexpr uint64_t kPowerUp = 20'000;  // on-chip memories are swept
+
+RtlMachineOptions preset(RtlMachineOptions o = {}) {
+  if (const char* name = std::getenv("MERAPI_PRESET")) o.preset = name;
+  return o;
+}
+
+TEST(RtlHost, Identity) {
+  Random r(1);
+  for (int trial = 0; trial < 4; trial++) {
+    Window window(WindowShape{});
+    RtlMachineOptions o = preset();
+    o.simulation.common.coherence = uint8_t(r.next());
+    o.simulation.common.patience_us = uint32_t(r.next());
+    o.simulation.common.pid = r.next();
+    RtlMachine m(&window, o);
+    ASSERT_TRUE(m.attach());
+    auto* who = window.control<merapi_device_identity>(MERAPI_DEVICE_IDENTITY_OFFSET);
+    EXPECT_EQ(who->magic, MERAPI_DEVICE_MAGIC);
+    EXPECT_EQ(who->version_major, MERAPI_VERSION_MAJOR);
+    EXPECT_EQ(who->version_minor, MERAPI_VERSION_MINOR);
+    EXPECT_EQ(who->capabilities,
+              1u << MERAPI_CAP_SCOPE_HEAP | 1u << MERAPI_CAP_CLEAR_BITMAP | 1u << MERAPI_CAP_DOORBELL);
+    EXPECT_EQ(who->kind, MERAPI_DEVICE_KIND_RTL);
+    EXPECT_EQ(who->coherence, o.simulation.common.coherence);
+    EXPECT_EQ(who->patience_us, o.simulation.common.patience_us);
+    EXPECT_EQ(who->pid, o.simulation.common.pid);
+    EXPECT_EQ(who->window_bytes, window.bytes);
+    EXPECT_GE(who->lanes, 1u);
+    EXPECT_STREQ(reinterpret_cast<const char*>(who->name), "merapi-rtl");
+  }
+}
+
+// Every entry of both rings again and again, in rings of every small size; completions carry what was submitted.
+TEST(RtlHost, RingsGoRound) {
+  for (uint32_t entries : {64u, 128u, 512u}) {
+    WindowShape s;
+    s.submission_entries = entries;
+    s.completion_entries = std::max(64u, 8192 / entries);
+    Window window(s);
+    RtlMachineOptions o = preset();
+    o.timing = {1, 6, 100, entries};
+    o.simulation.stall_percent = entries == 128 ? 30 : 0;
+    RtlMachine m(&window, o);
+    ASSERT_TRUE(m.attach());
+    m.begin(0);
+    Random r(entries);
+    const uint64_t count = 5 * entries;
+    std::vector<std::pair<uint64_t, uint64_t>> fences;  // submission's index, token
+    uint64_t done = 0;
+    for (uint64_t i = 0; i < count; i++) {
+      ASSERT_TRUE(m.run_until(
+          [&] {
+            for (const merapi_completion& c : m.complete(1 + r.below(3))) {
+              EXPECT_EQ(c.type, MERAPI_COMP_DONE);
+              EXPECT_EQ(c.cycle, m.cycle);
+              EXPECT_EQ(c.count, 0u);
+              EXPECT_EQ(c.arg, uint32_t(MERAPI_OP_FENCE));
+              EXPECT_EQ(c.payload[0], fences[done].first);
+              EXPECT_EQ(c.payload[2], fences[done].second);
+              done++;
+            }
+            return m.room();
+          },
+          kPatience));
+      if (r.percent(20)) {
+        fences.push_back({m.produced, r.next()});
+        m.command(MERAPI_OP_FENCE, uint32_t(r.next()), fences.back().second, r.next());
+      } else {
+        m.command(r.percent(90) ? MERAPI_OP_NOP : MERAPI_OP_INVALIDATE_SHAPES, 0, r.next(), r.next());
+      }
+    }
+    ASSERT_TRUE(m.run_until(
+        [&] {
+          done += m.complete().size();
+          return m.idle();
+        },
+        kPatience));
+    EXPECT_EQ(done, fences.size());
+    EXPECT_EQ(m.counter(MERAPI_COUNTER_ROUNDS), count + 1);
+    EXPECT_EQ(m.fault().code, 0u);
+  }
+}
+
+struct NoNews : EngineHost {
+  void notify() override { news++; }
+  uint32_t take_memory_fault(uint64_t*) override { return MERAPI_FAULT_NONE; }
+  uint64_t news = 0;
+};
+
+class EngineHostSide : public WindowHost {
+ public:
+  explicit EngineHostSide(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
+    engine = std::make_unique<RtlEngine>(
+        WindowMemory{w->base, w->bytes}, &events,
+        make_simulation(o.preset, {w->base, w->bytes}, make_random_timing(o.timing), o.simulation));
+  }
+  // Steps until the tracer says that it waits for the host; false when it does not.
+  bool sleeps(int most = 2000) {
+    for (int i = 0; i < most; i++) {
+      if (engine->step().next == Step::kSleep) return true;
+    }
+    return false;
+  }
+  NoNews events;
+  std::unique_ptr<RtlEngine> engine;
+};
+
+// A tracer sleeps when, and only when, nothing is left to do before the host does something; nothing that the host
+// asked for before may then be unanswered.
+TEST(RtlHost, SleepsWhenNothingIsLeft) {
+  for (uint64_t seed = 1; seed <= 6; seed++) {
+    Random r(seed);
+    Window window(WindowShape{});
+    RtlMachineOptions o = preset();
+    o.timing.most = uint32_t(r.between(10, 60));
+    o.timing.seed = seed;
+    EngineHostSide m(&window, o);
+    for (int i = 0; i < 8; i++) m.engine->step();  // the power-up
+    EXPECT_TRUE(m.sleeps()) << "before the handshake";
+    m.begin_generation(m.end_generation());
+    ASSERT_TRUE(m.sleeps());
+    EXPECT_TRUE(m.generation_answered());
+    EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+    m.begin(0);
+    ASSERT_TRUE(m.sleeps());
+    EXPECT_TRUE(m.idle());
+    EXPECT_GT(m.events.news, 0u);
+    for (int round = 0; round < 12; round++) {
+      switch (r.below(5)) {
+        case 0: {
+          // More answers than the ring has room for: the tracer waits for the host, and goes on when it reads.
+          for (uint64_t i = 0; i < 40; i++) m.command(MERAPI_OP_FENCE, 0, i, 0);
+          ASSERT_TRUE(m.sleeps());
+          EXPECT_EQ(m.complete().size(), 40u);
+          break;
+        }
+        case 1:
+          m.request_pause();
+          ASSERT_TRUE(m.sleeps());
+          EXPECT_TRUE(m.pause_acknowledged());
+          EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_PAUSED));
+          m.resume();
+          ASSERT_TRUE(m.sleeps());
+          EXPECT_TRUE(m.resume_acknowledged());
+          break;
+        case 2:
+          m.trace(0, window.shape.regions);
+          ASSERT_TRUE(m.sleeps());
+          EXPECT_EQ(m.complete().size(), 1u);
+          break;
+        case 3:
+          m.abort();
+          ASSERT_TRUE(m.sleeps());
+          EXPECT_TRUE(m.abort_acknowledged());
+          EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+          m.complete();
+          m.begin(uint32_t(r.below(2)));
+          break;
+        default:
+          m.grey({window.shape.heap_base + window.heap_bytes() + 64, 0});
+      }
+      ASSERT_TRUE(m.sleeps());
+      m.complete();
+      ASSERT_TRUE(m.sleeps());
+      EXPECT_TRUE(m.idle()) << "seed " << seed << " round " << round;
+      EXPECT_EQ(m.fault().code, 0u);
+      EngineStatus s = m.engine->status();
+      EXPECT_EQ(s.cycle, m.cycle);
+      EXPECT_EQ(s.state, m.state());
+    }
+    // A new generation, without a word to the old one.
+    m.begin_generation(m.end_generation());
+    ASSERT_TRUE(m.sleeps());
+    EXPECT_TRUE(m.generation_answered());
+  }
+}
+
+// While the generation is odd nothing is written (after what was in flight), whatever was going on.
+TEST(RtlHost, RevokedAtAnyTime) {
+  Random r(7);
+  for (int trial = 0; trial < 12; trial++) {
+    Window window(WindowShape{});
+    uint64_t writes = 0;
+    RtlMachineOptions o = preset();
+    o.timing = {5, 40, 100, uint64_t(trial) + 1};
+    o.simulation.on_access = [&](uint64_t, bool write) { writes += write; };
+    RtlMachine m(&window, o);
+    ASSERT_TRUE(m.attach());
+    m.run(kPowerUp);
+    m.begin(0);
+    for (uint32_t i = 0; i < 20; i++) m.command(MERAPI_OP_FENCE, 0, i, 0);
+    m.command(MERAPI_OP_CLEAR_BITMAP, 1, 0, window.shape.regions);
+    m.run(r.below(3000));
+    uint64_t odd = m.end_generation();
+    m.run(3000);
+    uint64_t before = writes;
+    m.run(3000);
+    EXPECT_EQ(writes, before);
+    m.begin_generation(odd);
+    ASSERT_TRUE(m.run_until([&] { return m.generation_answered(); }, kPatience));
+    EXPECT_EQ(m.executed(), 0u);
+    EXPECT_EQ(m.completed(), 0u);
+    m.begin(1);
+    ASSERT_TRUE(m.run_until([&] { return m.idle(); }, kPatience));
+  }
+}
+
+}  // namespace
+}  // namespace merapi::sim::rtl::test

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Every bit of an address: heaps of up to 2^40 bytes in windows of 2^42, few objects in them (WideHeap), and what a
+// fault says when it happens high up. MERAPI_SEEDS, MERAPI_SEED and MERAPI_PRESET as in rtl_test.cc.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <unordered_set>
+
+#include "sim/rtl/test/rtl_machine.h"
+#include "sim/rtl/test/wide_heap.h"
+
+namespace merapi::sim::rtl::test {
+namespace {
+
+using merapi::sim::test::Random;
+constexpr uint64_t kPatience = 20'000'000;
+
+uint64_t from_environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
+}
+
+RtlMachineOptions options(Random* r) {
+  RtlMachineOptions o;
+  if (const char* preset = std::getenv("MERAPI_PRESET")) o.preset = preset;
+  o.timing.least = uint32_t(r->between(1, 12));
+  o.timing.most = o.timing.least + uint32_t(r->below(30));
+  o.timing.seed = r->next();
+  return o;
+}
+
+class WideTrace {
+ public:
+  WideTrace(uint64_t seed, uint8_t heap_log2, uint8_t region_log2)
+      : random_(seed * 3 + 1), heap_(seed, heap_log2, region_log2), window_(heap_.window()) {
+    RtlMachineOptions o = options(&random_);
+    o.simulation.on_access = [this](uint64_t address, bool write) { (write ? written_ : read_).insert(address); };
+    machine_ = std::make_unique<RtlMachine>(&window_, o);
+  }
+
+  void run() {
+    ASSERT_TRUE(machine_->attach());
+    machine_->begin(0);
+    for (uint32_t region : heap_.swept()) machine_->trace(region, 1);
+    bool greys = false;
+    ASSERT_TRUE(machine_->run_until(
+        [&] {
+          complete();
+          // Behind the sweeps, which would else find what these mark, and scan it twice.
+          if (!greys && done_ == heap_.swept().size()) {
+            machine_->grey(heap_.greys());
+            greys = true;
+          }
+          return machine_->fault().code != 0 || (greys && machine_->idle());
+        },
+        kPatience));
+    ASSERT_EQ(machine_->fault().code, 0u) << merapi_fault_name(machine_->fault().code) << std::hex << " "
+                                          << machine_->fault().address << " " << machine_->fault().detail;
+    complete();
+    check();
+  }
+
+ private:
+  void complete() {
+    for (const merapi_completion& c : machine_->complete()) {
+      done_ += c.type == MERAPI_COMP_DONE;
+      for (int i = 0; i < c.count; i++) {
+        if (c.type == MERAPI_COMP_SHAPE_SEEN) klasses_.insert(c.payload[i]);
+        if (c.type != MERAPI_COMP_DEFER) continue;
+        deferred_.insert(c.payload[i] - window_.shape.heap_base);
+        if (c.flags >> MERAPI_DEFER_FLAG_UNSIZED & 1) unsized_.insert(c.payload[i] - window_.shape.heap_base);
+      }
+    }
+  }
+
+  void check() {
+    WideResult want = heap_.trace();
+    EXPECT_EQ(deferred_, want.deferred);
+    EXPECT_EQ(klasses_, want.klasses);
+    for (const WideObject& o : heap_.objects()) {
+      bool unsized = o.kind == MERAPI_SHAPE_KIND_NONE && want.newly.count(o.offset) != 0;
+      EXPECT_EQ(unsized_.count(o.offset) != 0, unsized) << std::hex << o.offset;
+    }
+    check_marks(want);
+    check_live(want);
+    auto count = [&](int c) { return machine_->counter(c); };
+    EXPECT_EQ(count(MERAPI_COUNTER_OBJECTS_MARKED), want.newly.size());
+    EXPECT_EQ(count(MERAPI_COUNTER_LIVE_WORDS), want.live_words);
+    EXPECT_GE(count(MERAPI_COUNTER_REFERENCES_READ), want.read);
+    if (heap_.swept().size() <= 1) {
+      EXPECT_EQ(count(MERAPI_COUNTER_OBJECTS_SCANNED), want.scanned);
+      EXPECT_EQ(count(MERAPI_COUNTER_REFERENCES_READ), want.read);
+      EXPECT_EQ(count(MERAPI_COUNTER_REFS_NULL) + count(MERAPI_COUNTER_REFS_OUTSIDE), want.nulls + want.outside);
+      EXPECT_EQ(count(MERAPI_COUNTER_REFS_ABOVE_LIMIT), want.above);
+      EXPECT_EQ(count(MERAPI_COUNTER_DEFERRED), want.deferred.size());
+    }
+    check_written(want);
+  }
+
+  // Whole lines around every mark; no other line of the bitmap was written (check_written).
+  void check_marks(const WideResult& want) {
+    std::map<uint64_t, uint64_t> words;
+    auto word_of = [&](uint64_t offset) { return (offset >> window_.shape.alignment_log2) / 64; };
+    for (uint64_t offset : want.marked) words[word_of(offset)] |= bit_of(offset);
+    for (const WideObject& o : heap_.objects()) words.try_emplace(word_of(o.offset), 0);
+    std::unordered_set<uint64_t> seen;
+    for (auto& [word, bits] : words) {
+      for (uint64_t w = word / 8 * 8; w < word / 8 * 8 + 8; w++) {
+        auto it = words.find(w);
+        EXPECT_EQ(window_.bitmap(0)[w], it == words.end() ? 0 : it->second) << "bitmap word " << std::hex << w;
+      }
+    }
+  }
+  uint64_t bit_of(uint64_t offset) const { return uint64_t{1} << ((offset >> window_.shape.alignment_log2) % 64); }
+
+  void check_live(const WideResult& want) {
+    size_t found = 0;
+    for (uint32_t r = 0; r < window_.shape.regions; r++) {
+      if (window_.live()[r] == 0) continue;
+      auto it = want.live.find(r);
+      EXPECT_EQ(window_.live()[r], it == want.live.end() ? 0 : it->second) << "live words of region " << r;
+      found++;
+    }
+    EXPECT_EQ(found, want.live.size());
+  }
+
+  // Only lines that the contract lets the device write; of the bitmap, those that hold what it marked.
+  void check_written(const WideResult& want) {
+    std::set<uint64_t> lines;
+    for (uint64_t offset : want.newly) lines.insert((offset >> window_.shape.alignment_log2) / 512 * 64);
+    for (uint64_t address : written_) {
+      bool allowed = address >= MERAPI_DEVICE_IDENTITY_OFFSET && address < MERAPI_CONTROL_BYTES;
+      for (int a : {MERAPI_AREA_COMPLETION, MERAPI_AREA_LIVE, MERAPI_AREA_SPILL}) allowed |= inside(address, a);
+      if (inside(address, MERAPI_AREA_BITMAP0)) {
+        allowed = lines.erase(address - window_.layout.area[MERAPI_AREA_BITMAP0].offset) != 0;
+      }
+      EXPECT_TRUE(allowed) << "written: " << std::hex << address;
+    }
+    EXPECT_TRUE(lines.empty()) << lines.size() << " lines of the bitmap were not written";
+    for (uint64_t address : read_) {
+      bool allowed = address < MERAPI_CONTROL_BYTES;
+      for (int a = 0; a <= MERAPI_AREA_HEAP; a++) allowed |= inside(address, a) && a != MERAPI_AREA_BITMAP1;
+      EXPECT_TRUE(allowed) << "read: " << std::hex << address;
+    }
+  }
+  bool inside(uint64_t address, int area) const {
+    const merapi_area_desc& a = window_.layout.area[area];
+    return address >= a.offset && address - a.offset < a.size;
+  }
+
+  Random random_;
+  WideHeap heap_;
+  Window& window_;
+  std::unordered_set<uint64_t> written_, read_;
+  std::unique_ptr<RtlMachine> machine_;
+  std::set<uint64_t> deferred_, unsized_, klasses_;
+  size_t done_ = 0;
+};
+
+void run_wide(uint8_t heap_log2, uint8_t least_region, uint8_t most_region) {
+  const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
+  uint64_t first = from_environment("MERAPI_FIRST_SEED", 1), count = from_environment("MERAPI_SEEDS", 10);
+  if (uint64_t only = from_environment("MERAPI_SEED", 0)) first = only, count = 1;
+  for (uint64_t seed = first; seed < first + count; seed++) {
+    Random r(seed);
+    WideTrace(seed, heap_log2, uint8_t(r.between(least_region, most_region))).run();
+    ASSERT_FALSE(testing::Test::HasFailure())
+        << "replay: MERAPI_SEED=" << seed << " build/rtl/sim/test/rtl_test --gtest_filter=RtlWide." << info->name();
+  }
+}
+
+TEST(RtlWide, LargestHeap) { run_wide(40, 24, 36); }
+TEST(RtlWide, ManyRegions) { run_wide(36, 18, 22); }
+
+}  // namespace
+}  // namespace merapi::sim::rtl::test

@@ -87,7 +87,8 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val start      = Cat(x.obj, 0.U(3.W))
   val mirrorAt   = start +& c.mirrorOffset
   val badMirror  = mirror && mirrorAt + 4.U > c.heapBytes
-  val bad        = x.found && Mux(needSize, badMirror, bytes === 0.U || start +& bytes > c.heapBytes)
+  val badLength  = array && x.extra(31) // of an array, a signed number
+  val bad        = x.found && Mux(needSize, badMirror, badLength || bytes === 0.U || start +& bytes > c.heapBytes)
 
   val counted  = RegInit(false.B)
   val reported = RegInit(false.B)

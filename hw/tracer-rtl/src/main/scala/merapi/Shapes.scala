@@ -117,7 +117,9 @@ class ShapeWalker(p: TracerParameters) extends Module {
       ShapeKind.Host.U      -> true.B
     )
   )
-  val large = (size >> ShapeLimits.bits).orR || (header >> ShapeLimits.bits).orR
+  // A block of a good shape ends within the object: so its offset and count are within the limit as well.
+  val large = (size >> ShapeLimits.bits).orR || (header >> ShapeLimits.bits).orR ||
+    (kind8 === ShapeKind.Instance.U && (size >> (ShapeLimits.bits - 3)).orR)
 
   val key = line(63, 0)
   io.fault.valid := false.B

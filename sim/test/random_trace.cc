@@ -12,59 +12,19 @@
 #include "sim/test/closure.h"
 #include "sim/test/counter_check.h"
 #include "sim/test/heap_maker.h"
+#include "sim/test/random_shape.h"
 #include "sim/test/window_fixture.h"
 
 namespace merapi::sim::test {
 namespace {
 
-// Overflows for most heaps made here where storage on chip is small; the larger one never does.
-constexpr uint64_t kSmallSpill = 4096;
-// The largest window that every device takes.
-constexpr uint8_t kWindowLog2 = 42;
 // So few marks of the host that no device has to trace before it has found them all.
 constexpr size_t kFewMarks = 24;
-
-WindowShape choose_shape(Random* r, const TraceKnobs& knobs) {
-  WindowShape s;
-  s.oop_bytes = r->percent(60) ? 4 : 8;
-  s.klass_bytes = r->percent(60) ? 4 : 8;
-  s.alignment_log2 = r->percent(50) ? 3 : uint8_t(r->between(3, 8));
-  // The contract asks for regions whose marks fill whole lines.
-  s.region_log2 = std::max(uint8_t(r->between(16, 18)), uint8_t(s.alignment_log2 + 9));
-  s.regions = uint32_t(r->between(1, 20));
-  s.mirror_size_offset = uint32_t(8 + s.klass_bytes + 4 * r->below(8));
-  s.narrow_shift = r->percent(70) ? std::min<uint8_t>(s.alignment_log2, 5) : uint8_t(r->below(4));
-  s.spill_bytes = r->percent(50) && !knobs.once ? kSmallSpill : 1 << 20;
-  if (r->percent(30)) {
-    s.spread_log2 = uint8_t(r->between(32, kWindowLog2));
-    s.spread_seed = r->next();
-  }
-  uint64_t step = uint64_t{1} << s.alignment_log2;
-  switch (r->below(4)) {
-    case 0:  // base 0, as HotSpot does when the heap lies low
-      s.heap_base = (UINT64_C(0x10000000) + r->below(1000) * step) << (s.narrow_shift == 0 ? 0 : 1);
-      break;
-    case 1:  // base just below the heap
-      s.heap_base = UINT64_C(0x7f0000000000) + r->below(1000) * 0x10000;
-      s.narrow_base = s.heap_base - 0x1000;
-      break;
-    case 2: {  // anywhere in the address space
-      uint64_t most = ~uint64_t{0} - (uint64_t{s.regions} << s.region_log2) - (uint64_t{1} << 47);
-      s.heap_base = (r->next() % most + (UINT64_C(1) << 40)) & ~(step * 0x10000 - 1);
-      s.narrow_base = s.heap_base - 0x1000;
-      break;
-    }
-    default:  // base at the heap: its first object cannot be referenced by a narrow reference
-      s.heap_base = UINT64_C(0x600000000) + r->below(1000) * 0x10000;
-      s.narrow_base = s.heap_base;
-  }
-  return s;
-}
 
 class Trace {
  public:
   Trace(uint64_t seed, const TraceKnobs& knobs, const DeviceMaker& make_device)
-      : knobs_(knobs), r_(seed), window_(choose_shape(&r_, knobs)) {
+      : knobs_(knobs), r_(seed), window_(random_shape(&r_, knobs.once)) {
     maker_ = std::make_unique<HeapMaker>(&window_, &r_, Topology(r_.below(5)));
     maker_->make();
     bitmap_ = uint32_t(r_.below(2));

@@ -14,7 +14,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = ROOT / "build" / "rtl"
 PROGRAM = BUILD / "sim" / "test" / "rtl_test"
-CASES = ["Plain", "Pauses", "PausesWithReclaim", "RegionsFall", "Aborts", "Drops", "SlowHost"]
+CASES = ["Plain", "EveryCounter", "Pauses", "PausesWithReclaim", "RegionsFall", "Aborts", "Drops", "SlowHost"]
 
 
 def presets():
@@ -56,7 +56,17 @@ def test_invariants_are_in_the_program():
 
 
 def test_faults():
-    run("RtlFault.*", "sim-small")
+    run("RtlFault.*:RtlHighFault.*:RtlConfig.*", "sim-small")
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_every_address_bit(preset):
+    run("RtlWide.*", preset)
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_host(preset):
+    run("RtlHost.*", preset)
 
 
 @pytest.mark.parametrize("preset", presets())

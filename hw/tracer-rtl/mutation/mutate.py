@@ -7,14 +7,15 @@
 
 `make` writes one Verilog file that holds every mutant, selected by the input `mutant` (0: none). `hunt` runs the
 regression once for each; a mutant is killed when a test fails, an assertion of the design stops the simulation, or the
-run takes several times what it takes without a mutant (a tracer that hangs). It fails when fewer than `--least` are
-killed, or when a survivor is not explained in survivors.json.
+run takes several times what it takes without a mutant (a tracer that hangs). Verdicts go to a file that a later hunt
+continues. It fails when fewer than `--least` are killed, or when a survivor is not explained in survivors.json.
 """
 
 from __future__ import annotations
 
 import argparse
 import concurrent.futures
+import hashlib
 import json
 import os
 import re
@@ -29,13 +30,15 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 # From cheap to thorough, what survives one meets the next: tests, seeds of each random case, the first seed.
 TIERS = (
-    ("RtlTrace.Plain", 1, 1),
-    ("RtlTrace.*:RtlFault.*", 1, 1),
-    ("RtlTrace.*:RtlFault.*", 6, 2),
-    ("*", 20, 8),
+    ("RtlFault.NoneAndIdle:RtlTrace.EveryCounter:RtlWide.LargestHeap", 1, 1),
+    ("RtlFault.*:RtlConfig.*:RtlHighFault.*:RtlHost.*", 1, 1),
+    ("RtlTrace.*:RtlWide.*", 2, 2),
+    ("*-RtlDirected.APause*", 12, 4),
+    ("RtlDirected.*", 1, 1),
 )
 # A run without a mutant, times this: longer is a hang. The machine may be busy, so that it is not small.
 PATIENCE = 4
+LEAST_PATIENCE = 6.0  # seconds
 MARK = re.compile(r"^mutate .*?-mode (\S+)(.*)$")
 
 
@@ -125,32 +128,86 @@ def run(test: Path, mutant: int, tier: tuple[str, int, int], timeout: float | No
     return "killed", f"exit code {done.returncode}", seconds
 
 
+class Verdicts:
+    """What is known already, in a file that a later hunt continues. A kill holds for the design that it happened to;
+    that a mutant survives, and how long the tracer without one takes, holds for one build of the regression."""
+
+    def __init__(self, path: Path, design: str, program: str) -> None:
+        self.path, self.design, self.program = path, design, program
+        self.known: dict[str, dict[str, Any]] = {}
+        for line in path.read_text().splitlines() if path.exists() else []:
+            entry = json.loads(line)
+            killed = entry["verdict"] in ("killed", "hangs")
+            if entry["design"] == design and (killed or entry["program"] == program):
+                self.known[entry["key"]] = entry
+
+    def add(self, key: str, entry: dict[str, Any]) -> dict[str, Any]:
+        entry = {"key": key, "design": self.design, "program": self.program} | entry
+        self.known[key] = entry
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        with self.path.open("a") as out:
+            out.write(json.dumps(entry) + "\n")
+        return entry
+
+
+def digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+
+
+def baseline(verdicts: Verdicts, test: Path, tiers: tuple[tuple[str, int, int], ...]) -> list[float]:
+    """Seconds that a run of each tier may take: a tracer that takes longer hangs."""
+    limits = []
+    for tier in tiers:
+        key = "without " + " ".join(str(t) for t in tier)
+        if key not in verdicts.known:
+            verdict, why, seconds = run(test, 0, tier, None)
+            if verdict != "survives":
+                fail(f"expected the tracer without a mutant to pass {tier[0]}, found: {why}")
+            verdicts.add(key, {"verdict": verdict, "seconds": round(seconds, 1)})
+            print(f"without a mutant: {tier[0]}, {tier[1]} seeds from {tier[2]} in {seconds:.1f} s", flush=True)
+        limits.append(max(LEAST_PATIENCE, PATIENCE * verdicts.known[key]["seconds"]))
+    return limits
+
+
 def hunt(arguments: argparse.Namespace) -> int:
     chosen = mutants(arguments.list)
-    explained = {e["mutant"]: e for e in json.loads(arguments.survivors.read_text())} if arguments.survivors else {}
-    limits = []
-    for tier in TIERS[: arguments.tiers]:
-        verdict, why, seconds = run(arguments.test, 0, tier, None)
-        if verdict != "survives":
-            fail(f"expected the tracer without a mutant to pass, found: {why}")
-        limits.append(max(8.0, PATIENCE * seconds))
-        print(f"without a mutant: {tier[0]}, {tier[1]} seeds from {tier[2]} in {seconds:.1f} s", flush=True)
+    tiers = TIERS[: arguments.tiers]
+    verdicts = Verdicts(arguments.verdicts, digest(arguments.list.parent / "mutated.v"), digest(arguments.test))
+    limits = baseline(verdicts, arguments.test, tiers)
+    end = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
 
-    def one(number: int) -> dict[str, Any]:
+    def one(number: int) -> dict[str, Any] | None:
         entry: dict[str, Any] = {"number": number, **chosen[number - 1]}
-        for i, tier in enumerate(TIERS[: arguments.tiers]):
+        known = verdicts.known.get(str(number), {})
+        # A survivor of fewer tiers goes on where it was left.
+        passed = known.get("tier", 0)
+        if known and (known["verdict"] != "survives" or passed >= len(tiers)):
+            return known
+        for i, tier in enumerate(tiers):
+            if i < passed:
+                continue
+            if end is not None and time.monotonic() > end:
+                return None
             verdict, why, seconds = run(arguments.test, number, tier, limits[i])
             entry |= {"verdict": verdict, "why": why, "tier": i + 1, "seconds": round(seconds, 1)}
+            entry = verdicts.add(str(number), entry)
             if verdict != "survives":
                 break
+        print(f"{number:4} {entry['verdict']:8} {label(entry)} {entry['why']}", flush=True)
         return entry
 
     numbers = arguments.only or range(1, len(chosen) + 1)
-    results = []
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        for r in pool.map(one, numbers):
-            results.append(r)
-            print(f"{r['number']:4} {r['verdict']:8} {label(r)} {r['why']}", flush=True)
+        results = [r for r in pool.map(one, numbers) if r is not None]
+    left = len(numbers) - len(results)
+    if left:
+        print(f"mutate: {left} of {len(numbers)} mutants left; run it again to go on")
+        return 3
+    return judge(results, arguments)
+
+
+def judge(results: list[dict[str, Any]], arguments: argparse.Namespace) -> int:
+    explained = {e["mutant"]: e for e in json.loads(arguments.survivors.read_text())} if arguments.survivors else {}
     count = Counter(r["verdict"] for r in results)
     survivors = [r for r in results if r["verdict"] == "survives"]
     unexplained = [r for r in survivors if label(r) not in explained]
@@ -190,6 +247,9 @@ def main() -> int:
     h.add_argument("--least", type=float, default=0.95)
     h.add_argument("--tiers", type=int, default=len(TIERS))
     h.add_argument("--jobs", type=int, default=1)
+    h.add_argument("--verdicts", type=Path, default=Path("build/mutation/verdicts.jsonl"),
+                   help="what is known already; continued")  # fmt: skip
+    h.add_argument("--minutes", type=float, default=0, help="stop after about this long, to be continued (status 3)")
     h.add_argument("--only", type=int, nargs="*", help="numbers of mutants")
     h.set_defaults(run=hunt)
     arguments = parser.parse_args()

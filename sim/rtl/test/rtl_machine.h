@@ -9,6 +9,7 @@
 #include <string>
 
 #include "sim/rtl/rtl_engine.h"
+#include "sim/rtl/test/reached.h"
 #include "sim/test/window_fixture.h"
 
 namespace merapi::sim::rtl::test {
@@ -24,6 +25,7 @@ struct RtlMachineOptions {
 class RtlMachine : public merapi::sim::test::WindowHost {
  public:
   RtlMachine(Window* window, const RtlMachineOptions& options);
+  ~RtlMachine() { reached_window(&window); }
 
   void run(uint64_t cycles);
   // Run until `what` holds; false when it did not within `most` cycles.

@@ -1,0 +1,174 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: Apache-2.0
+"""What the regression reaches in the tracer.
+
+    cover.py states --scala hw/tracer-rtl/src/main/scala/merapi --rtl build/rtl/sim-small --out states.sv
+    cover.py report --data counts.dat --reached reached.txt --report build/coverage/report.json
+
+`states` writes a cover point for every value of every state machine (an enumeration called State or Op in a module of
+the sources), bound to the design. `report` reads Verilator's counts and the names that the regression noted (counters,
+which stand for stall causes and overflow paths, fault codes, device states, completions) and fails when a state or a
+name is neither reached nor explained in unreached.json, or a share of lines, branches, expressions or bits that toggle
+is below what is asked for.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+import tomllib
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+# Register that holds an enumeration's value, by the enumeration's name.
+REGISTERS = {"State": "state", "Op": "s1Op"}
+# Enumerations of the contract whose every value must be met, and how the regression calls them.
+NAMED = {"counter": "counter", "fault": "fault", "device_state": "state", "comp": "completion"}
+# Least share of points that were reached, by Verilator's kind.
+LEAST = {"line": 0.95, "branch": 0.95, "expr": 0.85, "toggle": 0.85}
+
+
+def fail(message: str) -> None:
+    print(f"cover: {message}", file=sys.stderr)
+    sys.exit(2)
+
+
+def machines(scala: Path) -> list[tuple[str, str, list[str]]]:
+    """(module, register, names of its values in order)."""
+    found = []
+    for path in sorted(scala.glob("*.scala")):
+        text = path.read_text()
+        modules = [(m.start(), m.group(1)) for m in re.finditer(r"^class (\w+)", text, re.M)]
+        for m in re.finditer(r"^  object (\w+) extends ChiselEnum \{(.*?)\}", text, re.M | re.S):
+            if m.group(1) not in REGISTERS:
+                fail(f"expected an enumeration called {' or '.join(REGISTERS)} in {path.name}, found {m.group(1)}")
+            owner = [name for at, name in modules if at < m.start()][-1]
+            names = [
+                n for part in re.findall(r"val ([\w,\s]+?)\s*= Value", m.group(2)) for n in re.findall(r"\w+", part)
+            ]
+            found.append((owner, REGISTERS[m.group(1)], names))
+    return found
+
+
+def states(arguments: argparse.Namespace) -> int:
+    out = ["// Made by cover.py from the enumerations in the sources."]
+    for module, register, names in machines(arguments.scala):
+        # A module that the elaboration made several of has a number behind its name.
+        files = [f for f in sorted(arguments.rtl.glob(f"{module}*.sv")) if re.fullmatch(rf"{module}(_\d+)?", f.stem)]
+        if not files:
+            fail(f"expected {module}.sv in {arguments.rtl}, found none")
+        width = max(1, (len(names) - 1).bit_length())
+        out.append(f"module {module}_{register}_covered(input clock, input [{width - 1}:0] value);")
+        out += [f"  {n}: cover property (@(posedge clock) value == {width}'d{i});" for i, n in enumerate(names)]
+        out.append("endmodule")
+        for f in files:
+            if not re.search(rf"\b{register}\b", f.read_text()):
+                fail(f"expected a register {register} in {f.name}, found none")
+            out.append(
+                f"bind {f.stem} {module}_{register}_covered {register}_covered(.clock(clock), .value({register}));"
+            )
+    arguments.out.write_text("\n".join(out) + "\n")
+    return 0
+
+
+def points(path: Path) -> list[tuple[dict[str, str], int]]:
+    """Verilator's points: what it knows of each, and how often it was reached."""
+    out = []
+    for line in path.read_text(errors="replace").splitlines():
+        m = re.fullmatch(r"C '(.*)' (\d+)", line)
+        if m:
+            fields = dict(pair.split("\x02", 1) for pair in m.group(1).split("\x01") if "\x02" in pair)
+            out.append((fields, int(m.group(2))))
+    if not out:
+        fail(f"expected coverage points in {path}, found none")
+    return out
+
+
+def contract_names() -> dict[str, dict[int, str]]:
+    contract = tomllib.loads((ROOT / "sw" / "libmerapi" / "contract" / "contract.toml").read_text())
+    names = {}
+    for enum in contract["enum"]:
+        if enum["name"] in NAMED:
+            names[NAMED[enum["name"]]] = {v["value"]: v["name"] for v in enum["values"]}
+    return names
+
+
+def report(arguments: argparse.Namespace) -> int:
+    kinds: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    modules: dict[str, list[int]] = defaultdict(lambda: [0, 0])
+    missed: dict[str, list[str]] = defaultdict(list)
+    fsm: dict[str, int] = defaultdict(int)
+    for fields, count in points(arguments.data):
+        kind = fields.get("page", "").split("/")[0].removeprefix("v_")
+        module = Path(fields.get("f", "")).stem
+        if kind == "user":
+            machine = fields["page"].split("/", 1)[1].removesuffix("_covered")
+            fsm[f"{machine} {fields['o'].removeprefix('cover_')}"] += count
+            continue
+        # Memories are arrays: their bits are data.
+        if re.search(r"_\d+x\d+$", module):
+            continue
+        for which in (kinds[kind], modules[f"{module} {kind}"]):
+            which[0] += 1
+            which[1] += count > 0
+        if count == 0 and kind != "toggle":
+            missed[kind].append(f"{module}.sv:{fields.get('l')}:{fields.get('n')} {fields.get('o', '')}"[:120])
+    met = set(arguments.reached.read_text().split("\n"))
+    names = {f"{kind} {name}": f"{kind} {value}" in met for kind, values in contract_names().items()
+             for value, name in values.items()}  # fmt: skip
+    explained = {e["point"]: e["why"] for e in json.loads(arguments.explained.read_text())}
+    unreached = [p for p, count in sorted(fsm.items()) if count == 0] + [p for p, hit in names.items() if not hit]
+    wrong = [p for p in unreached if p not in explained]
+    stale = [p for p in explained if p not in unreached]
+    low = [k for k, least in LEAST.items() if kinds[k][0] and kinds[k][1] / kinds[k][0] < least]
+    arguments.report.parent.mkdir(parents=True, exist_ok=True)
+    arguments.report.write_text(json.dumps({
+        "kinds": {
+            k: {"points": n, "reached": hit, "share": round(hit / n, 4)} for k, (n, hit) in sorted(kinds.items())
+        },
+        "states": {"points": len(fsm), "unreached": [p for p in unreached if p in fsm]},
+        "names": {"points": len(names), "unreached": [p for p in unreached if p in names]},
+        "explained": explained,
+        "modules": {m: {"points": n, "reached": hit} for m, (n, hit) in sorted(modules.items())},
+        "missed": missed,
+    }, indent=1) + "\n")  # fmt: skip
+    for k, (n, hit) in sorted(kinds.items()):
+        print(f"cover: {k}: {hit} of {n} ({hit / n:.1%})")
+    print(f"cover: states: {sum(c > 0 for c in fsm.values())} of {len(fsm)}; "
+          f"counters, faults, device states and completions: {sum(names.values())} of {len(names)}")  # fmt: skip
+    for p in wrong:
+        print(f"cover: not reached: {p}", file=sys.stderr)
+    for p in stale:
+        print(f"cover: explained as unreachable, but reached: {p}", file=sys.stderr)
+    for k in low:
+        print(f"cover: expected at least {LEAST[k]:.0%} of the points of {k}", file=sys.stderr)
+    print(f"report: {arguments.report}")
+    return 1 if wrong or stale or low else 0
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    commands = parser.add_subparsers(required=True)
+    s = commands.add_parser("states")
+    s.add_argument("--scala", type=Path, required=True)
+    s.add_argument("--rtl", type=Path, required=True)
+    s.add_argument("--out", type=Path, required=True)
+    s.set_defaults(run=states)
+    r = commands.add_parser("report")
+    r.add_argument("--data", type=Path, required=True)
+    r.add_argument("--reached", type=Path, required=True)
+    r.add_argument("--explained", type=Path, default=HERE / "unreached.json")
+    r.add_argument("--report", type=Path, required=True)
+    r.set_defaults(run=report)
+    arguments = parser.parse_args()
+    result: Any = arguments.run(arguments)
+    return result
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// HostLook with a host that writes anything, and completions of which there are ever more (until a handshake).
+// HostLook with a host that writes anything into indexes of six bits and generations of two, and completions of which there are ever more (until a handshake).
 //
 // Proved: from a handshake on, as long as the host's lines are looked at as ours (attached, the same generation), what
 // the host is believed to have read never goes back and is never more than was written, whatever stands in its line; an
@@ -11,16 +11,20 @@ module host_look (
     input restart,
     input [1:0] more,
     input attached,
-    input [63:0] generation,
+    input [1:0] ours,
     input read_ready,
     input answer,
-    input [511:0] data
+    input [5:0] index,
+    input [1:0] theirs
 );
   reg started = 0;
   always @(posedge clock) started <= 1;
   wire reset = !started;
 
-  reg [63:0] produced = 0, before = 0;
+  reg [5:0] produced = 0;
+  reg [63:0] before = 0;
+  wire [63:0] generation = {62'b0, ours};
+  wire [511:0] data = {320'b0, 58'b0, index, 64'b0, 62'b0, theirs};
   reg waits = 0, first = 1, restarted = 0, busy = 0, mine = 0;
   wire done, overrun, read_valid;
   wire [63:0] taken;
@@ -35,7 +39,7 @@ module host_look (
       .io_start(start && started),
       .io_done(done),
       .io_restart(again),
-      .io_produced(produced),
+      .io_produced({58'b0, produced}),
       .io_attached(attached),
       .io_generation(generation),
       .io_overrun_valid(overrun),
@@ -49,7 +53,7 @@ module host_look (
 
   always @(posedge clock)
     if (started) begin
-      produced <= again ? 0 : produced + (produced < 64'hffff_ffff_ffff_fff0 ? more : 0);
+      produced <= again ? 6'd0 : produced < 60 ? produced + more : produced;
       before <= taken;
       busy <= busy ? !done : start;
       restarted <= again;

@@ -33,7 +33,7 @@ TIERS = (
     ("RtlFault.NoneAndIdle:RtlTrace.EveryCounter:RtlWide.LargestHeap", 1, 1),
     ("RtlFault.*:RtlConfig.*:RtlHighFault.*:RtlHost.*", 1, 1),
     ("RtlTrace.*:RtlWide.*", 2, 2),
-    ("*-RtlDirected.APause*", 12, 4),
+    ("RtlTrace.*:RtlWide.*", 4, 4),
     ("RtlDirected.*", 1, 1),
 )
 # A run without a mutant, times this: longer is a hang. The machine may be busy, so that it is not small.

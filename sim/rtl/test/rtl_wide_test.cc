@@ -171,6 +171,59 @@ void run_wide(uint8_t heap_log2, uint8_t least_region, uint8_t most_region) {
   }
 }
 
+// Slices of a bitmap from anywhere to anywhere: all of it is cleared and nothing beside it.
+TEST(RtlWide, ClearBitmap) {
+  merapi::sim::test::WindowShape s;
+  s.alignment_log2 = 8;
+  s.region_log2 = 17;
+  s.regions = 1 << 23;
+  s.spread_log2 = 42;
+  s.spread_seed = 11;
+  Window window(s);
+  Random r(1);
+  RtlMachineOptions o = options(&r);
+  uint64_t low = 0, high = 0, writes = 0;
+  o.simulation.on_access = [&](uint64_t address, bool write) {
+    for (int b : {0, 1}) {
+      uint64_t at = address - window.layout.area[MERAPI_AREA_BITMAP0 + b].offset;
+      if (!write || at >= window.layout.area[MERAPI_AREA_BITMAP0 + b].size) continue;
+      writes++;
+      EXPECT_TRUE(at + 64 > low && at < high) << std::hex << at;
+    }
+  };
+  RtlMachine m(&window, o);
+  ASSERT_TRUE(m.attach());
+  const uint64_t words = window.region_bytes() >> (s.alignment_log2 + 6);
+  uint64_t lines = 0;
+  for (int trial = 0; trial < 16; trial++) {
+    uint64_t count = 1 + r.below(uint64_t{1} << r.below(15)), first = r.below(s.regions - count + 1);
+    int which = int(r.below(2));
+    uint64_t* bits = window.bitmap(which);
+    uint64_t from = first * words, to = (first + count) * words;
+    for (uint64_t at : {from, to - 1, from + r.below(to - from)}) bits[at] = r.next() | 1;
+    if (from > 0) bits[from - 1] = ~uint64_t{0};
+    if (to < s.regions * words) bits[to] = ~uint64_t{0};
+    low = from * 8;
+    high = to * 8;
+    writes = 0;
+    m.command(MERAPI_OP_CLEAR_BITMAP, uint32_t(which), first, count);
+    ASSERT_TRUE(m.run_until([&] { return !m.complete().empty(); }, kPatience)) << "trial " << trial;
+    EXPECT_EQ(writes, (high - low) / 64);
+    lines += writes;
+    for (uint64_t at = from; at < to; at++) EXPECT_EQ(bits[at], 0u);
+    if (from > 0) {
+      EXPECT_EQ(bits[from - 1], ~uint64_t{0});
+      bits[from - 1] = 0;
+    }
+    if (to < s.regions * words) {
+      EXPECT_EQ(bits[to], ~uint64_t{0});
+      bits[to] = 0;
+    }
+    ASSERT_FALSE(testing::Test::HasFailure()) << "trial " << trial << ", regions " << first << " to " << first + count;
+  }
+  EXPECT_GT(lines, 1000u);
+}
+
 TEST(RtlWide, LargestHeap) { run_wide(40, 24, 36); }
 TEST(RtlWide, ManyRegions) { run_wide(36, 18, 22); }
 

@@ -21,10 +21,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "sim/run"), str(ROOT / "tools")]
 
+import limits  # noqa: E402
 import measured_jvm  # noqa: E402
 from common import exclusive, fail, say  # noqa: E402
 from device import NICE, Device, DeviceError, realtime_permitted  # noqa: E402
-from limits import judge  # noqa: E402
 from measured_jvm import BenchError, printed  # noqa: E402
 
 BUILD = ROOT / "build"
@@ -176,9 +176,10 @@ class Bench:
         work_cpu = {"stock": [], "merapi": []}
         start = {"stock": [], "merapi": []}
         start_cpu = {"stock": [], "merapi": []}
-        arguments = [*CHURN_FLAGS, *self.classes, "merapi.apps.ChurnBench", "200000", str(self.args.replacements)]
-        for run, variant in self.alternate(2 * self.args.runs):
-            say(f"throughput without the flag: {variant}, run {run + 1} of {2 * self.args.runs}")
+        arguments = [*CHURN_FLAGS, *self.classes, "merapi.apps.ChurnBench", "200000", str(self.args.replacements // 2)]
+        runs = 4 * self.args.runs
+        for run, variant in self.alternate(runs):
+            say(f"throughput without the flag: {variant}, run {run + 1} of {runs}")
             measured, _ = self.measure(variant, arguments, False)
             work[variant].append(printed(measured, "work_ms"))
             work_cpu[variant].append(measured.cpu_ms)
@@ -192,7 +193,7 @@ class Bench:
         return {
             name: {
                 **{variant: summary(values[variant]) for variant in values},
-                "ratio": median(values["merapi"]) / median(values["stock"]),
+                **limits.paired_ratio(values["merapi"], values["stock"]),
             }
             for name, values in pairs.items()
         }
@@ -255,7 +256,7 @@ def main():
         fail(str(error))
     except KeyboardInterrupt:
         fail("stopped")
-    verdicts = judge(result)
+    verdicts = limits.judge(result)
     result["limits"] = verdicts
     (OUT / "jvm.json").write_text(json.dumps(result, indent=1) + "\n")
     print()

@@ -2,6 +2,7 @@
 """The limits that the patched JVM is held to, and their comparison with what was measured."""
 
 import math
+import statistics
 
 # Young pauses and time to safepoint count as unchanged below this share (plus a floor in the figure's unit).
 NOISE = 0.10
@@ -63,7 +64,22 @@ def flag_off(part):
         "start_cpu_ms": "flag off: CPU time of a start, patched over stock",
         "start_ms": "flag off: wall time of a start, patched over stock",
     }
-    return [verdict(name, part[key]["ratio"], 1.01, "") for key, name in names.items()]
+    found = []
+    for key, name in names.items():
+        low, high = part[key]["interval"]
+        one = verdict(name, part[key]["ratio"], 1.01, "", note=f" (95 %: {low:.3f} to {high:.3f})")
+        # Runs of one build differ by several per cent: slower is what the whole interval shows to be slower.
+        found.append(one | {"interval": [low, high], "ok": low <= 1.01})
+    return found
+
+
+def paired_ratio(values, of):
+    """Median of the ratios of runs that were neighbours in time, with its interval of 95 % from the ratios' ranks."""
+    ratios = sorted(a / b for a, b in zip(values, of, strict=True))
+    n = len(ratios)
+    # As many may be left out at each end as a coin shows heads in n throws with a probability of 2.5 %.
+    out = next(k for k in range(n + 1) if sum(math.comb(n, i) for i in range(k + 1)) > 0.025 * 2**n)
+    return {"ratio": statistics.median(ratios), "interval": [ratios[out - 1 if out else 0], ratios[n - max(out, 1)]]}
 
 
 def judge(result):

@@ -58,6 +58,19 @@ def test_what_was_not_measured_misses():
     assert not found["fallbacks to the CPU"]["ok"]
 
 
+def test_builds_are_compared_pair_by_pair():
+    stock = [100 + 3 * i for i in range(12)]  # a machine that slows down
+    slower = limits.paired_ratio([1.03 * s for s in stock], stock)
+    assert math.isclose(slower["ratio"], 1.03) and math.isclose(slower["interval"][0], 1.03)
+    mixed = limits.paired_ratio([s * (0.97 if i % 2 else 1.05) for i, s in enumerate(stock)], stock)
+    assert mixed["interval"] == pytest.approx([0.97, 1.05])
+    # Two at each end: heads at most twice in 12 throws have a probability of 1.9 %, thrice of 7.3 %.
+    assert limits.paired_ratio(range(1, 13), [1] * 12)["interval"] == [3, 10]
+    keys = ("work_cpu_ms", "work_ms", "start_cpu_ms", "start_ms")
+    assert [v["ok"] for v in limits.flag_off(dict.fromkeys(keys, slower))] == [False] * 4
+    assert [v["ok"] for v in limits.flag_off(dict.fromkeys(keys, mixed))] == [True] * 4
+
+
 def test_percentile_is_a_value_that_was_seen():
     assert bench_jvm.percentile(range(1, 101), 0.99) == 100
     assert bench_jvm.percentile([5], 0.99) == 5 and bench_jvm.percentile([], 0.99) is None

@@ -131,7 +131,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("names", nargs="*", help="proofs (all)")
     parser.add_argument("--yosys", default="yosys")
-    parser.add_argument("--abc", default="berkeley-abc")
+    parser.add_argument("--abc", default="yosys-abc")
     parser.add_argument("--rtl", type=Path, required=True, help="SystemVerilog of a preset")
     parser.add_argument("--out", type=Path, default=Path("build/formal"))
     parser.add_argument("--seconds", type=int, default=0, help="limit of each run of ABC instead of the listed one")

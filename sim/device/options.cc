@@ -5,10 +5,19 @@
 
 #include <CLI/CLI.hpp>
 #include <iostream>
+#include <regex>
 
 #include "merapi/contract.h"
 
 namespace merapi::sim {
+
+WindowPart part_of(const std::string& window) {
+  static const std::regex kPart("(.+)@([0-9]{1,18})\\+([0-9]{1,18})");
+  std::smatch found;
+  // A file of just this name is meant itself.
+  if (access(window.c_str(), F_OK) == 0 || !std::regex_match(window, found, kPart)) return {window};
+  return {found[1], std::stoull(found[2]), std::stoull(found[3])};
+}
 
 bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   CLI::App app{
@@ -27,7 +36,8 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   engine->require_option(1);
   auto* from = app.add_option_group("windows", "Where windows come from");
   from->add_option("--socket", o->socket, "listen at this unix socket; each host gets a window of its own");
-  from->add_option("--window", o->windows, "serve this file or devdax device (repeatable)");
+  from->add_option("--window", o->windows,
+                   "serve this file or devdax device, or its part PATH@OFFSET+BYTES (repeatable)");
   from->require_option(1, 0);
   app.add_option("--size", o->size, "make window files at least this large, creating them when needed (4G, 512M, ...)")
       ->transform(CLI::AsSizeValue(false));

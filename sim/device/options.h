@@ -47,6 +47,13 @@ inline constexpr uint32_t kRtlPatienceUs = 30'000'000;
 // Options that choose a simulated tracer, for any command line. The flag itself is the caller's.
 void add_rtl_options(CLI::App* app, RtlOptions* options);
 
+// What --window names: PATH, or PATH@OFFSET+BYTES for a part of a file or device.
+struct WindowPart {
+  std::string path;
+  uint64_t offset = 0, bytes = 0;  // 0: up to the end
+};
+WindowPart part_of(const std::string& window);
+
 // Parse; prints help, version or what is wrong, and returns false with the exit code when the process is to end.
 bool parse_options(int argc, char** argv, DeviceOptions* options, int* exit_code);
 

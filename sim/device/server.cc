@@ -63,9 +63,10 @@ bool Server::start(merapi_lease* lease, std::string name) {
 bool Server::open_windows() {
   merapi_error error{};
   for (const std::string& path : options_.windows) {
-    if (options_.size != 0 && !make_file(path)) return false;
+    const WindowPart part = part_of(path);
+    if (options_.size != 0 && !make_file(part.path)) return false;
     merapi_lease* lease = nullptr;
-    if (merapi_serve(path.c_str(), &lease, &error) < 0) {
+    if (merapi_serve_part(part.path.c_str(), part.offset, part.bytes, &lease, &error) < 0) {
       spdlog::error("cannot serve {}: {}", path, error.message);
       return false;
     }

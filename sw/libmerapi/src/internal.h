@@ -188,9 +188,9 @@ int merapi_control_check(const void* control, uint64_t bytes, struct merapi_layo
                          struct merapi_config* config, struct merapi_error* error);
 
 /* lock.c: locks of open file descriptions; they end with the last descriptor of that description. */
-int merapi_lock(int fd, int byte);
+int merapi_lock(int fd, uint64_t first, uint64_t bytes);
 /* Does someone else hold it? 1 yes, 0 no, negative errno. */
-int merapi_lock_held(int fd, int byte);
+int merapi_lock_held(int fd, uint64_t byte);
 
 /* transport_dax.c */
 /* Size and alignment of a devdax device as sysfs (mounted at `sysfs`, normally "/sys") tells them. */

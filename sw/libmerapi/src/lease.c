@@ -32,32 +32,41 @@ static int size_of(int fd, const char* path, uint64_t* bytes, struct merapi_erro
   } else {
     return merapi_fail(error, -ENODEV, "expected a window file or devdax device at %s, found neither", path);
   }
-  if (*bytes < MERAPI_CONTROL_BYTES)
+  return 0;
+}
+
+/* Make `part` whole and see that it lies in a file of `bytes`. */
+static int check_part(const char* path, uint64_t bytes, struct merapi_part* part, struct merapi_error* error) {
+  if (part->offset % MERAPI_MAPPED_ALIGNMENT != 0 || part->offset > bytes || part->bytes > bytes - part->offset)
+    return merapi_fail(error, -EINVAL,
+                       "expected a part of the %" PRIu64 " bytes of %s from a multiple of 2 MiB on, found %" PRIu64
+                       " bytes from %" PRIu64 " on",
+                       bytes, path, part->bytes, part->offset);
+  if (part->bytes == 0) part->bytes = bytes - part->offset;
+  if (part->bytes < MERAPI_CONTROL_BYTES)
     return merapi_fail(error, -ENOSPC, "expected a window of at least %u bytes at %s, found %" PRIu64,
-                       MERAPI_CONTROL_BYTES, path, *bytes);
+                       MERAPI_CONTROL_BYTES, path, part->bytes);
   return 0;
 }
 
 /* Own `fd` (and `connection`, may be -1): lock, map, and make a lease; closes both on error. */
-int merapi_lease_make(int fd, int connection, const char* path, struct merapi_lease** lease,
+int merapi_lease_make(int fd, int connection, const char* path, struct merapi_part part, struct merapi_lease** lease,
                       struct merapi_error* error) {
   uint64_t bytes = 0;
-  int status = merapi_lock(fd, MERAPI_LOCK_DEVICE);
-  if (status < 0) {
+  int status = size_of(fd, path, &bytes, error);
+  if (status == 0) status = check_part(path, bytes, &part, error);
+  if (status == 0 && (status = merapi_lock(fd, part.offset + MERAPI_LOCK_DEVICE, part.bytes - MERAPI_LOCK_DEVICE)) < 0)
     merapi_fail(error, status, "expected to be the only device of %s, found: %s%s", path, strerror(-status),
                 status == -EBUSY ? "; another process serves it, perhaps a stopped one" : "");
-  } else {
-    status = size_of(fd, path, &bytes, error);
-  }
   void* base = MAP_FAILED;
   struct merapi_lease* made = NULL;
   if (status == 0) {
-    base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    base = mmap(NULL, part.bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, (off_t)part.offset);
     if (base == MAP_FAILED)
-      status = merapi_fail(error, -errno, "%s: cannot map %" PRIu64 " bytes: %s", path, bytes, strerror(errno));
+      status = merapi_fail(error, -errno, "%s: cannot map %" PRIu64 " bytes: %s", path, part.bytes, strerror(errno));
   }
   if (status == 0 && (made = calloc(1, sizeof *made)) == NULL) {
-    munmap(base, bytes);
+    munmap(base, part.bytes);
     status = merapi_fail(error, -ENOMEM, "out of memory");
   }
   if (status < 0) {
@@ -68,19 +77,25 @@ int merapi_lease_make(int fd, int connection, const char* path, struct merapi_le
   made->fd = fd;
   made->connection = connection;
   made->base = base;
-  made->bytes = bytes;
+  made->bytes = part.bytes;
   *lease = made;
   return 0;
 }
 
-int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error) {
+int merapi_serve_part(const char* path, uint64_t offset, uint64_t bytes, struct merapi_lease** lease,
+                      struct merapi_error* error) {
   *lease = NULL;
   const int fd = open(path, O_RDWR | O_CLOEXEC);
   if (fd < 0) {
     const int code = errno;
     return merapi_fail(error, -code, "expected a window file or devdax device at %s, found: %s", path, strerror(code));
   }
-  return merapi_lease_make(fd, -1, path, lease, error);
+  const struct merapi_part part = {.offset = offset, .bytes = bytes};
+  return merapi_lease_make(fd, -1, path, part, lease, error);
+}
+
+int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error) {
+  return merapi_serve_part(path, 0, 0, lease, error);
 }
 
 void merapi_lease_end(struct merapi_lease* lease) {

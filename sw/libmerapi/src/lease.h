@@ -14,9 +14,15 @@ struct merapi_lease {
   uint64_t bytes;
 };
 
-/* Lock byte 1 of `fd`, map all of it and make a lease that owns `fd` and `connection` (-1: none). Closes both on error.
+/* Which part of a file is the window. */
+struct merapi_part {
+  uint64_t offset;
+  uint64_t bytes; /* 0: up to the end */
+};
+
+/* Lock that part of `fd`, map it and make a lease that owns `fd` and `connection` (-1: none). Closes both on error.
  * `path` is for messages. -EBUSY: another device serves the window. */
-int merapi_lease_make(int fd, int connection, const char* path, struct merapi_lease** lease,
+int merapi_lease_make(int fd, int connection, const char* path, struct merapi_part part, struct merapi_lease** lease,
                       struct merapi_error* error);
 
 #endif /* MERAPI_LEASE_H */

@@ -193,7 +193,7 @@ static int greet(struct merapi_listener* listener, int connection, struct merapi
   }
   const int own = status;
   const int told = dup(connection);
-  status = merapi_lease_make(own, connection, "the window offered", lease, error);
+  status = merapi_lease_make(own, connection, "the window offered", (struct merapi_part){0}, lease, error);
   if (told >= 0) {
     reply(told, status);
     close(told);

@@ -173,7 +173,7 @@ static int open_with(struct merapi_window* window, const struct merapi_geometry*
   const uint64_t needed = lay_out ? window->layout.window_bytes : 0;
 
   if ((status = window->transport->open(window, needed, flags, error)) < 0) return status;
-  if (!window->readonly && (status = merapi_lock(window->fd, MERAPI_LOCK_HOST)) < 0)
+  if (!window->readonly && (status = merapi_lock(window->fd, MERAPI_LOCK_HOST, 1)) < 0)
     return merapi_fail(error, status, "expected to be the only host of %s, found: %s%s", window->path,
                        strerror(-status), status == -EBUSY ? "; another process has the window open" : "");
   if ((status = window->transport->size(window, needed, flags, error)) < 0) return status;

@@ -292,5 +292,35 @@ TEST_F(File, CannotBeServedWhenItIsNone) {
   EXPECT_EQ(lease, nullptr);
 }
 
+TEST_F(File, PartsAreServedBesideEachOther) {
+  constexpr uint64_t kMiB = UINT64_C(1) << 20;
+  std::ofstream(path_).close();
+  std::filesystem::resize_file(path_, 8 * kMiB);
+  merapi_lease *first = nullptr, *second = nullptr, *other = nullptr;
+  ASSERT_EQ(merapi_serve_part(path_.c_str(), 0, 4 * kMiB, &first, &error_), 0) << error_.message;
+  ASSERT_EQ(merapi_serve_part(path_.c_str(), 4 * kMiB, 0, &second, &error_), 0) << error_.message;
+  EXPECT_EQ(merapi_lease_bytes(first), 4 * kMiB);
+  EXPECT_EQ(merapi_lease_bytes(second), 4 * kMiB);
+  *static_cast<uint64_t*>(merapi_lease_base(second)) = 0x1234;
+  std::ifstream file(path_, std::ios::binary);
+  file.seekg(4 * kMiB);
+  uint64_t word = 0;
+  file.read(reinterpret_cast<char*>(&word), sizeof word);
+  EXPECT_EQ(word, 0x1234u);
+  // What overlaps is refused, the whole file too.
+  EXPECT_EQ(merapi_serve_part(path_.c_str(), 2 * kMiB, 4 * kMiB, &other, &error_), -EBUSY);
+  EXPECT_EQ(merapi_serve(path_.c_str(), &other, &error_), -EBUSY);
+  merapi_lease_end(first);
+  EXPECT_EQ(merapi_serve(path_.c_str(), &other, &error_), -EBUSY);
+  merapi_lease_end(second);
+  EXPECT_EQ(merapi_serve_part(path_.c_str(), kMiB, kMiB, &other, &error_), -EINVAL);
+  EXPECT_EQ(merapi_serve_part(path_.c_str(), 6 * kMiB, 4 * kMiB, &other, &error_), -EINVAL);
+  EXPECT_EQ(merapi_serve_part(path_.c_str(), 10 * kMiB, 0, &other, &error_), -EINVAL);
+  EXPECT_EQ(merapi_serve_part(path_.c_str(), 8 * kMiB, 0, &other, &error_), -ENOSPC);
+  EXPECT_EQ(other, nullptr);
+  ASSERT_EQ(merapi_serve(path_.c_str(), &other, &error_), 0) << error_.message;
+  merapi_lease_end(other);
+}
+
 }  // namespace
 }  // namespace merapi_test

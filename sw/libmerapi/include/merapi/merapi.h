@@ -278,6 +278,10 @@ struct merapi_lease; /* one window given to this device; owns its mapping */
  * for nobody. */
 MERAPI_API int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error);
 MERAPI_API int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error);
+/* A window that is a part of the file or device: `bytes` (0: up to the end) from `offset`, a multiple of 2 MiB, on, as
+ * with several windows on one expander. -EINVAL when it does not lie inside, -EBUSY when it overlaps another one. */
+MERAPI_API int merapi_serve_part(const char* path, uint64_t offset, uint64_t bytes, struct merapi_lease** lease,
+                                 struct merapi_error* error);
 MERAPI_API void merapi_lease_end(struct merapi_lease* lease);
 /* Whole window, mapped read-write; size as the file or driver tells. */
 MERAPI_API void* merapi_lease_base(const struct merapi_lease* lease);

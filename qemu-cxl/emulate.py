@@ -39,7 +39,7 @@ EXPANDER_BYTES = 1024 * MIB
 # Character device of the tracer's driver in the guest, and its PCI function there.
 TRACER, TRACER_FOLDER = "/dev/merapi0", "/sys/class/misc/merapi0/device"
 # Elsewhere the bytes of the dax device are not those of one expander's file, so nothing outside could trace them.
-TRACED = ("one", "two")
+TRACED = ("one", "two", "pmem")
 # An emulated processor is some twenty times slower: fewer packages and rounds than `make run`; fewer still where the
 # tracer is simulated clock by clock.
 PACKAGES, ROUNDS, LEAST_CYCLES = {"model": 8000, "rtl": 3000}, 3, 3
@@ -120,8 +120,9 @@ def machine_of(args, out, accelerator, **more):
 
 
 def tracer_window(machine, found):
-    """Name of the window behind the tracer's driver."""
+    """Name of the window behind the tracer's driver, which is bounded to it."""
     machine.check(f"modprobe merapi_tracer; test -c {TRACER}")
+    machine.merapi(f"provision {found['device']}")
     return f"pci:{TRACER},{found['device']}"
 
 

@@ -29,11 +29,7 @@ KERNEL_WORDS = (
 # for a machine so busy that a guest would spend the little it gets on timers that have run ahead; it boots slowly.
 NANOSECONDS_SHIFT = 2
 CLOCKS = ("real", "instructions")
-# Without "-hypervisor" the kernel refuses regions: it cannot write caches back in a virtual machine.
-ACCELERATORS = {
-    "tcg": ["-accel", "tcg,thread=single", "-cpu", "max,-hypervisor"],
-    "kvm": ["-accel", "kvm", "-cpu", "host,-hypervisor"],
-}
+ACCELERATORS = {"tcg": ["-accel", "tcg,thread=single", "-cpu", "max"], "kvm": ["-accel", "kvm", "-cpu", "host"]}
 # A boot takes some four seconds of one processor; on a machine that is busy otherwise it gets a small share of one.
 BOOT_SECONDS = 600
 EXPANDERS_SECONDS = 60
@@ -70,6 +66,7 @@ class Machine:
     and qemu.log.
     `clock`: what the guest's time follows, of CLOCKS. `tracer`: the device that traces the first expander from behind a
     PCI function in the same slot, as arguments of PciFront; without it the caller starts what traces.
+    `hidden`: the guest does not see that it is one.
     """
 
     def __init__(
@@ -83,13 +80,14 @@ class Machine:
         tracer=None,
         accelerator="tcg",
         boot_seconds=BOOT_SECONDS,
+        hidden=True,
     ):
         if name not in topologies.TOPOLOGIES:
             known = ", ".join(topologies.TOPOLOGIES)
             raise GuestError(f"expected a topology of {known}, found '{name}'")
         self.topology, self.folder, self.shares = topologies.TOPOLOGIES[name], Path(folder), shares
         self.expander_bytes, self.shell, self.tracer, self.front = expander_bytes, shell, tracer, None
-        self.clock, self.accelerator, self.boot_seconds = clock, accelerator, boot_seconds
+        self.clock, self.accelerator, self.boot_seconds, self.hidden = clock, accelerator, boot_seconds, hidden
         self.process, self.channel, self.rest, self.number = None, None, b"", 0
         self.ready_s, self.guest_ready_s = None, None
 
@@ -99,6 +97,9 @@ class Machine:
 
     def command(self):
         cpu = ["-machine", "q35,cxl=on", *ACCELERATORS[self.accelerator], "-smp", "1"]
+        # Where the kernel sees that it runs in a virtual machine it refuses regions: it cannot write caches back there.
+        if self.hidden:
+            cpu[-3] += ",-hypervisor"
         slots = (self.topology.expanders + 1) * self.expander_bytes >> 20
         words = KERNEL_WORDS + (" merapi.shell" if self.shell else "")
         if self.clock == "instructions":

@@ -37,7 +37,7 @@ class PciFront(Device):
         self.window, self.path = window, socket
 
     def __enter__(self):
-        engine = [self.program, *engine_arguments(self.name), *self.options, "--window", self.window]
+        engine = [self.program, *engine_arguments(self.name), *self.options, "--window", "{window}"]
         engine = ["/bin/sh", "-c", WHEN_FREE, self.gate, *engine]
         return self.start([FRONT, "--socket", self.path, "--window", self.window, "--", *engine])
 

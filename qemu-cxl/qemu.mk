@@ -29,7 +29,7 @@ qemu qemu-shell: rtl-simulations
 endif
 
 .PHONY: bench-qemu
-bench-qemu: native qemu-setup ## measure the emulation: boot, reads, doorbell to completion; build/bench/qemu.json
+bench-qemu: jdk apps qemu-setup ## measure the emulation: boot, reads, doorbell to completion, a run; build/bench/qemu.json
 	@python3 qemu-cxl/bench_qemu.py
 
 .PHONY: test-qemu

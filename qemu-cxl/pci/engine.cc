@@ -19,7 +19,8 @@ constexpr auto kRestartDelay = std::chrono::milliseconds(200);
 
 }  // namespace
 
-Engine::Engine(std::vector<std::string> command) : command_(std::move(command)), thread_([this] { supervise(); }) {}
+Engine::Engine(std::vector<std::string> command, std::string window)
+    : command_(std::move(command)), window_(std::move(window)), thread_([this] { supervise(); }) {}
 
 Engine::~Engine() {
   {
@@ -37,9 +38,14 @@ void Engine::reset() {
   if (pid_ > 0) kill(pid_, SIGKILL);
 }
 
+void Engine::use(const std::string& window) {
+  std::lock_guard<std::mutex> hold(lock_);
+  window_ = window;
+}
+
 pid_t Engine::spawn() {
   std::vector<char*> arguments;
-  for (const std::string& a : command_) arguments.push_back(const_cast<char*>(a.c_str()));
+  for (const std::string& a : command_) arguments.push_back(const_cast<char*>((a == "{window}" ? window_ : a).c_str()));
   arguments.push_back(nullptr);
   const pid_t parent = getpid();
   pid_t pid = fork();

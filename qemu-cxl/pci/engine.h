@@ -16,13 +16,17 @@ namespace merapi::pci {
 class Engine {
  public:
   // Starts `command` and keeps it running until destruction: started again when it ends and when reset() is called.
-  explicit Engine(std::vector<std::string> command);
+  // "{window}" in it stands for what use() named last.
+  Engine(std::vector<std::string> command, std::string window);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   // Ends the running process; a new one starts at once. Does not wait for either.
   void reset();
+
+  // For engines started from now on.
+  void use(const std::string& window);
 
   bool running() const { return pid_.load() > 0; }
   // How many processes have been started.
@@ -33,6 +37,7 @@ class Engine {
   pid_t spawn();
 
   const std::vector<std::string> command_;
+  std::string window_;
   std::atomic<pid_t> pid_{0};
   std::atomic<uint32_t> started_{0};
   std::mutex lock_;

@@ -26,7 +26,8 @@ int main(int argc, char** argv) {
   std::vector<std::string> command;
   app.add_option("--socket", socket, "listen at this unix socket")->required();
   app.add_option("--window", path, "the file that is the expander's memory")->required();
-  app.add_option("engine", command, "the engine's command line, after --")->required();
+  app.add_option("engine", command, "the engine's command line, after --; {window}: the part of the file to trace")
+      ->required();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
@@ -45,8 +46,8 @@ int main(int argc, char** argv) {
   }
   try {
     merapi::pci::Window window(path);
-    merapi::pci::Engine engine(command);
-    merapi::pci::TracerFunction function(window, engine);
+    merapi::pci::Engine engine(command, path);
+    merapi::pci::TracerFunction function(window, engine, path);
     merapi::pci::VfioUserServer server(socket, function);
     printf("ready %s\n", socket.c_str());
     fflush(stdout);

@@ -27,9 +27,13 @@ void put32(uint8_t* at, uint32_t value) {
   put16(at + 2, value >> 16);
 }
 
+void set_low(uint64_t* whole, uint32_t value) { *whole = (*whole & ~uint64_t{UINT32_MAX}) | value; }
+void set_high(uint64_t* whole, uint32_t value) { *whole = (*whole & UINT32_MAX) | uint64_t{value} << 32; }
+
 }  // namespace
 
-TracerFunction::TracerFunction(const Window& window, Engine& engine) : window_(window), engine_(engine) {
+TracerFunction::TracerFunction(Window& window, Engine& engine, std::string path)
+    : window_(window), engine_(engine), path_(std::move(path)), length_(window.memory_bytes()) {
   vectors_.fill(-1);
   make_config();
   thread_ = std::thread([this] { watch(); });
@@ -109,10 +113,10 @@ void TracerFunction::read_register(uint64_t offset, uint8_t* data, uint32_t byte
         value = uint32_t(MERAPI_VERSION_MAJOR) << 16 | MERAPI_VERSION_MINOR;
         break;
       case kSizeLow:
-        value = uint32_t(window_.bytes());
+        value = uint32_t(window_.memory_bytes());
         break;
       case kSizeHigh:
-        value = uint32_t(window_.bytes() >> 32);
+        value = uint32_t(window_.memory_bytes() >> 32);
         break;
       case kStatus:
         value = (engine_.running() ? 1u : 0u) | (armed_ ? 2u : 0u);
@@ -122,6 +126,18 @@ void TracerFunction::read_register(uint64_t offset, uint8_t* data, uint32_t byte
         break;
       case kStarts:
         value = engine_.started();
+        break;
+      case kOffsetLow:
+        value = uint32_t(offset_);
+        break;
+      case kOffsetHigh:
+        value = uint32_t(offset_ >> 32);
+        break;
+      case kLengthLow:
+        value = uint32_t(length_);
+        break;
+      case kLengthHigh:
+        value = uint32_t(length_ >> 32);
         break;
       case kDoorbell:
       case kArm:
@@ -142,6 +158,11 @@ void TracerFunction::write_register(uint64_t offset, const uint8_t* data, uint32
   if (offset == kDoorbell) window_.ring();
   if (offset == kArm) arm(value);
   if (offset == kReset && value == 1) restart();
+  std::lock_guard<std::mutex> hold(lock_);
+  if (offset == kOffsetLow) set_low(&offset_, value);
+  if (offset == kOffsetHigh) set_high(&offset_, value);
+  if (offset == kLengthLow) set_low(&length_, value);
+  if (offset == kLengthHigh) set_high(&length_, value);
 }
 
 void TracerFunction::set_vector(uint32_t vector, int fd) {
@@ -151,6 +172,11 @@ void TracerFunction::set_vector(uint32_t vector, int fd) {
 }
 
 void TracerFunction::reset() {
+  {
+    std::lock_guard<std::mutex> hold(lock_);
+    offset_ = 0;
+    length_ = window_.memory_bytes();
+  }
   restart();
   make_config();
 }
@@ -160,6 +186,11 @@ void TracerFunction::restart() {
     std::lock_guard<std::mutex> hold(lock_);
     armed_ = false;
     sent_ = 0;
+    window_.move(offset_, length_);
+    offset_ = window_.offset();
+    length_ = window_.bytes();
+    const bool whole = length_ == window_.memory_bytes();
+    engine_.use(whole ? path_ : path_ + "@" + std::to_string(offset_) + "+" + std::to_string(length_));
   }
   engine_.reset();
 }

@@ -5,7 +5,7 @@
 //
 //   0x00 MAGIC      ro  "MRPI"
 //   0x04 VERSION    ro  contract version, major << 16 | minor
-//   0x08 SIZE_LOW   ro  bytes of the window
+//   0x08 SIZE_LOW   ro  bytes of the expander's memory
 //   0x0c SIZE_HIGH  ro
 //   0x10 DOORBELL   wo  any write wakes the engine; the host has published host_index.doorbell before
 //   0x14 ARM        wo  the value of device_index.event that the host has seen; vector 0 is sent once when the event
@@ -14,6 +14,10 @@
 //   0x1c SENT       ro  interrupts sent since the last reset
 //   0x20 RESET      wo  1: disarm, end the engine and start a new one
 //   0x24 STARTS     ro  engines started so far
+//   0x28 OFFSET_LOW   rw  the window: from this byte of the memory on, a multiple of 2 MiB; 0 at first
+//   0x2c OFFSET_HIGH  rw
+//   0x30 LENGTH_LOW   rw  so many bytes of it; all at first. Both are taken by RESET; what does not lie inside the
+//   0x34 LENGTH_HIGH  rw  memory is dropped then, and they read as what is in force
 //
 // BAR 2, 4 KiB: MSI-X table and pending bits, which the virtual machine monitor keeps.
 #pragma once
@@ -23,6 +27,7 @@
 #include <array>
 #include <condition_variable>
 #include <mutex>
+#include <string>
 #include <thread>
 
 #include "engine.h"
@@ -48,11 +53,16 @@ enum Register : uint32_t {
   kSent = 0x1c,
   kReset = 0x20,
   kStarts = 0x24,
+  kOffsetLow = 0x28,
+  kOffsetHigh = 0x2c,
+  kLengthLow = 0x30,
+  kLengthHigh = 0x34,
 };
 
 class TracerFunction {
  public:
-  TracerFunction(const Window& window, Engine& engine);
+  // `path` is the file of the memory, for the engine.
+  TracerFunction(Window& window, Engine& engine, std::string path);
   ~TracerFunction();
 
   void read_config(uint64_t offset, uint8_t* data, uint32_t bytes) const;
@@ -67,19 +77,22 @@ class TracerFunction {
 
  private:
   void make_config();
+  // With the bounds that were written.
   void restart();
   void arm(uint32_t seen);
   // Sends the interrupt; with the lock held.
   void send();
   void watch();
 
-  const Window& window_;
+  Window& window_;
   Engine& engine_;
+  const std::string path_;
   std::array<uint8_t, kConfigBytes> config_{};
   mutable std::mutex lock_;
   std::condition_variable changed_;
   bool armed_ = false, ending_ = false;
   uint32_t seen_ = 0, sent_ = 0;
+  uint64_t offset_ = 0, length_;  // as written
   std::array<int, kVectors> vectors_;
   std::thread thread_;
 };

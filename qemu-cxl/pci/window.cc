@@ -28,17 +28,26 @@ Window::Window(const std::string& path) {
                              path + ", found " + std::to_string(status.st_size));
   }
   void* base = MAP_FAILED;
-  if (fine) base = mmap(nullptr, MERAPI_CONTROL_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+  if (fine) base = mmap(nullptr, size_t(status.st_size), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
   std::string why = strerror(errno);
   if (fd >= 0) close(fd);
   if (base == MAP_FAILED) throw std::runtime_error("expected a window file at " + path + ", found: " + why);
   base_ = static_cast<uint8_t*>(base);
-  bytes_ = uint64_t(status.st_size);
+  memory_bytes_ = bytes_ = uint64_t(status.st_size);
 }
 
-Window::~Window() { munmap(base_, MERAPI_CONTROL_BYTES); }
+Window::~Window() { munmap(base_, memory_bytes_); }
 
-uint32_t* Window::word(uint32_t offset) const { return reinterpret_cast<uint32_t*>(base_ + offset); }
+bool Window::move(uint64_t offset, uint64_t bytes) {
+  if (offset % MERAPI_MAPPED_ALIGNMENT != 0 || offset > memory_bytes_ || bytes > memory_bytes_ - offset ||
+      bytes < MERAPI_CONTROL_BYTES)
+    return false;
+  offset_ = offset;
+  bytes_ = bytes;
+  return true;
+}
+
+uint32_t* Window::word(uint32_t at) const { return reinterpret_cast<uint32_t*>(base_ + offset_ + at); }
 
 void Window::ring() const {
   uint32_t* doorbell = word(MERAPI_HOST_INDEX_OFFSET + offsetof(merapi_host_index, doorbell));

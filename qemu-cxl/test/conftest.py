@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-sys.path[:0] = [str(ROOT / "qemu-cxl"), str(ROOT / "tools"), str(ROOT / "sim/run")]
+sys.path[:0] = [str(ROOT / "qemu-cxl"), str(ROOT / "tools"), str(ROOT / "sim/run"), str(ROOT / "sim/test")]
 
 import emulate  # noqa: E402
 import prepare  # noqa: E402
@@ -123,8 +123,8 @@ def tracer(window):
 
 
 class Tracer:
-    def __init__(self, window):
-        self.machine, self.front, self.memory = window.machine, window.machine.front, window.device
+    def __init__(self, window, memory=None):
+        self.machine, self.front, self.memory = window.machine, window.machine.front, memory or window.device
         self.device, self.folder = "/dev/merapi0", "/sys/class/misc/merapi0/device"
         self.name = f"pci:{self.device},{self.memory}"
 

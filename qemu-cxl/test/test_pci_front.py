@@ -23,6 +23,7 @@ BAR0, BAR2, CONFIG = 0, 2, 7
 MSIX = 2
 EVENTFD_TRIGGER = 0x4 | 0x20
 MAGIC, SIZE, DOORBELL, ARM, STATUS, SENT, RESET_REGISTER, STARTS = 0x00, 0x08, 0x10, 0x14, 0x18, 0x1C, 0x20, 0x24
+OFFSET, LENGTH = 0x28, 0x30
 # device_index.event in the control page (docs/contract.md).
 EVENT = 0x440 + 24
 # PCI Express capability, device control: bit 15 resets the function.
@@ -219,6 +220,45 @@ def test_reset_starts_a_new_engine_and_disarms(served):
     client.write(CONFIG, DEVICE_CONTROL, 0x8000, 2)
     until(lambda: client.read(BAR0, STARTS) == 4)
     assert client.read(CONFIG, 0x10) == 0 and client.read(CONFIG, DEVICE_CONTROL, 2) == 0
+
+
+def test_bounds_are_taken_by_reset(tmp_path):
+    told = tmp_path / "told"
+    engine = ["sh", "-c", f'echo "$0" >> {told}; exec sleep 1000', "{window}"]
+    with front(tmp_path, engine) as (_, path, window), open(window, "r+b") as file:
+        client = Client(path)
+
+        def bounds():
+            return [client.read(BAR0, at) | client.read(BAR0, at + 4) << 32 for at in (OFFSET, LENGTH)]
+
+        def bound(offset, length):
+            for at, value in ((OFFSET, offset), (LENGTH, length)):
+                client.write(BAR0, at, value & 0xFFFFFFFF)
+                client.write(BAR0, at + 4, value >> 32)
+            client.write(BAR0, RESET_REGISTER, 1)
+            return bounds()
+
+        assert bounds() == [0, 64 * MIB]
+        until(lambda: told.exists() and told.read_text())
+        assert bound(32 * MIB, 16 * MIB) == [32 * MIB, 16 * MIB]
+        until(lambda: client.read(BAR0, STARTS) == 2 and len(told.read_text().splitlines()) == 2)
+        assert told.read_text().splitlines() == [str(window), f"{window}@{32 * MIB}+{16 * MIB}"]
+        # The control page is where the window begins.
+        page = mmap.mmap(file.fileno(), 64 * MIB)
+        fd = os.eventfd(0)
+        client.set_vector(fd)
+        client.write(BAR0, ARM, 0)
+        event(page, 1)
+        assert not fired(fd, 0.05)
+        page[32 * MIB + EVENT : 32 * MIB + EVENT + 4] = struct.pack("<I", 1)
+        assert fired(fd, 5)
+        page.close()
+        # What does not lie inside, or is no window, is dropped.
+        for wrong in ((48 * MIB, 32 * MIB), (MIB, MIB), (0, 2048), (1 << 40, MIB), (0, 1 << 40)):
+            assert bound(*wrong) == [32 * MIB, 16 * MIB], wrong
+        assert client.call(RESET)[0] == 0
+        assert bounds() == [0, 64 * MIB], "a function reset forgets them"
+        client.close()
 
 
 def test_engine_that_dies_is_replaced_and_the_connection_stays(tmp_path):

@@ -3,6 +3,8 @@
 
 import json
 
+import emulate
+from jvm_log import read
 from topology import MIB
 
 SIZE = 256 * MIB
@@ -52,6 +54,22 @@ def test_interleaved_pair_is_enumerated_and_refused(start):
         assert sorted(words) == [0xAAAA, 0xBBBB]
 
 
+def test_windows_are_made_again_after_a_reboot(start, make_window):
+    with start("one", 512 * MIB) as machine:
+        machine.provision()
+        keep = "export MERAPI_STATE=/merapi/out/windows.json;"
+        machine.check(f"{keep} merapi create-window dax0.0 --size 128M --shrink dax0.0")
+        machine.reset()
+        assert machine.run("ls /dev/dax*")[0] != 0, "a guest that has just booted"
+        machine.check(f"{keep} merapi provision mem0")
+        listed = [(d["dax"], d["offset"], d["bytes"]) for d in machine.merapi("list")["dax"]]
+        assert listed == [("dax0.0", 0, 384 * MIB), ("dax0.1", 384 * MIB, 128 * MIB)]
+        machine.check("merapi-dax poke /dev/dax0.1 64 0x5152")
+        with open(machine.files()[0], "rb") as file:
+            file.seek(384 * MIB + 64)
+            assert int.from_bytes(file.read(8), "little") == 0x5152
+
+
 def test_persistent_expander_becomes_devdax(start, make_window):
     with start("pmem") as machine:
         window = make_window(machine, machine.provision()[0], 0)
@@ -59,6 +77,36 @@ def test_persistent_expander_becomes_devdax(start, make_window):
         window.poke(0, 0x4D65726170692121)
         found = window.file.read_bytes().find((0x4D65726170692121).to_bytes(8, "little"))
         assert found > 0 and found % (2 * MIB) == 0
+
+
+def test_persistent_window_is_traced_at_its_place(start):
+    """The namespace's metadata lies before the window; the driver tells the function where that begins."""
+    tracer = {"program": emulate.DEVICE_PROGRAM, "name": "model"}
+    with start("pmem", tracer=tracer) as machine:
+        first = machine.provision()[0]
+        name = emulate.tracer_window(machine, first)
+        listed = machine.merapi("list")
+        (device,), (function,) = listed["dax"], listed["functions"]
+        assert device["offset"] > 0
+        assert (function["window_offset"], function["window_bytes"]) == (device["offset"], first["bytes"])
+        program = ["-Xms64m", "-Xmx64m", "-XX:+ExplicitGCInvokesConcurrent", "-cp", "/merapi/apps/classes"]
+        program += ["merapi.apps.MarkBench", "list", "1", "20000"]
+        status, output = machine.run(" ".join(emulate.java_command(name, "/merapi/out/pmem.log", program)), 120)
+        assert status == 0, output
+        log = read(machine.out / "pmem.log")
+        assert log.offloaded(), output
+        assert log.fallbacks == []
+        verified = [c.verify for c in log.offloaded() if c.remark_ms is not None]
+        assert verified and all(v["missed"] == v["incomplete"] == v["live_mismatch"] == 0 for v in verified)
+
+
+def test_region_refused_by_the_kernel(start):
+    """A kernel that knows that it runs in a virtual machine makes no region of an expander."""
+    with start("one", hidden=False) as machine:
+        status, output = machine.run("merapi provision mem0 --patience 1")
+        assert status not in (0, USAGE)
+        assert "cxl create-region" in output and "-hypervisor" in output
+        assert machine.run("ls /dev/dax*")[0] != 0
 
 
 def test_taken_as_system_memory_and_taken_back(start, make_window):

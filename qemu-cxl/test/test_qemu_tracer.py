@@ -4,6 +4,7 @@
 import time
 
 import pytest
+from topology import MIB
 
 ROUND_TRIPS = 2000
 # Exit code of merapi(1).
@@ -59,13 +60,32 @@ def test_driver_keeps_its_word(tracer, window):
 
 
 def test_bounds_are_the_drivers_word(tracer, window):
-    """A memory smaller than what the tracer reaches is refused, whatever the host makes of it."""
-    machine = tracer.machine
-    machine.merapi("create-window dax0.0 --size 256M --shrink dax0.0")
-    for memory in ("/dev/dax0.0", "/dev/dax0.1"):
-        status, output = machine.run(f"merapi reset pci:{tracer.device},{memory}")
-        assert status == ABSENT
-        assert f"found one of {window.found['bytes']} bytes" in output
+    """The driver tells the tracer what it reaches: the window that is provisioned, of those on the expander, at its
+    place. A memory smaller than that is refused, whatever the host makes of it."""
+    machine, first = tracer.machine, window.found["bytes"] - 256 * MIB
+
+    def bounds():
+        return tracer.attribute("window_offset"), tracer.attribute("window_bytes")
+
+    assert bounds() == (0, window.found["bytes"]) and tracer.attribute("memory_bytes") == window.found["bytes"]
+    made = machine.merapi("create-window dax0.0 --size 256M --shrink dax0.0")
+    assert bounds() == (0, first)
+    assert tracer.round_trips(10)["round_trips"] == 10
+    status, output = machine.run(f"merapi reset pci:{tracer.device},/dev/dax0.1")
+    assert status == ABSENT
+    assert f"found one of {first} bytes" in output
+    assert [(d["dax"], d["offset"]) for d in machine.merapi("list")["dax"]] == [("dax0.0", 0), ("dax0.1", first)]
+    # Not under a user, and not beyond the memory.
+    command = f"echo {first + 256 * MIB} >{tracer.folder}/window_offset"
+    assert machine.run(f"exec 5<>{tracer.device}; {command}")[0] != 0
+    assert machine.run(command)[0] != 0
+    assert bounds() == (0, first)
+    machine.merapi("provision dax0.1")
+    assert bounds() == (first, made["bytes"])
+    second = type(tracer)(window, "/dev/dax0.1")
+    assert second.round_trips(10)["round_trips"] == 10
+    machine.check(f"echo 1 > {tracer.folder}/reset")
+    assert second.round_trips(10)["round_trips"] == 10, "bounded again after a reset"
     machine.merapi("destroy-window dax0.1")
     assert machine.merapi(f"release {window.found['memdev']}")["changed"]
     assert machine.provision() == [window.found]

@@ -1,14 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """In one guest, in order: the bare expander, provisioning, and memory that both sides see."""
 
+import contextlib
 import json
 
 import pytest
+import saved_windows
+from emulate import DEVICE_PROGRAM
 from topology import MIB
+from window_device import WindowDevice
 
 SIZE = 1024 * MIB
-# Exit code of merapi(1).
-BUSY = 4
+# Exit codes of merapi(1).
+ABSENT, BUSY = 3, 4
 
 
 def test_bare_expander_is_listed(bare):
@@ -76,6 +80,31 @@ def test_another_window_on_the_same_expander(window):
     assert machine.provision() == [window.found]
 
 
+def test_two_windows_on_one_expander_are_traced_at_once(window, tmp_path):
+    """Each by a device of its own, which serves that part of the memory alone."""
+    machine = window.machine
+    image = saved_windows.unpack("javac", machine.out)
+    machine.merapi("create-window dax0.0 --size 256M --shrink dax0.0")
+    listed = machine.merapi("list")["dax"]
+    assert [(d["dax"], d["expander"], d["offset"], d["bytes"]) for d in listed] == [
+        ("dax0.0", "mem0", 0, SIZE - 256 * MIB),
+        ("dax0.1", "mem0", SIZE - 256 * MIB, 256 * MIB),
+    ]
+    with contextlib.ExitStack() as devices:
+        for d in listed:
+            part = f"{window.file}@{d['offset']}+{d['bytes']}"
+            devices.enter_context(WindowDevice(DEVICE_PROGRAM, "model", tmp_path / d["dax"], part))
+        verify = [f"merapi verify /merapi/out/{image.name} --window dax:{d['path']} --json" for d in listed]
+        machine.check(f"{verify[0]} >/run/first & {verify[1]} >/run/second; wait $!", 120)
+        found = [json.loads(machine.check(f"cat /run/{name}"))["runs"][0] for name in ("first", "second")]
+    for run in found:
+        assert run["verify"]["same"]
+        assert run["objects"] == saved_windows.EXPECTED["javac"]["objects_marked"]
+    machine.merapi("destroy-window dax0.1")
+    assert machine.merapi(f"release {window.found['memdev']}")["changed"]
+    assert machine.provision() == [window.found]
+
+
 def test_released_and_provisioned_again_no_stale_mapping(window):
     machine = window.machine
     window.poke(8, 0x1234)
@@ -88,6 +117,19 @@ def test_released_and_provisioned_again_no_stale_mapping(window):
     assert window.peek(8) == 0x5678
     window.poke(16, 0x9ABC)
     assert window.host_peek(16) == 0x9ABC
+
+
+def test_wrong_alignment_is_refused(window):
+    machine = window.machine
+    machine.check("daxctl disable-device dax0.0 && daxctl reconfigure-device -s 0 dax0.0")
+    machine.check("daxctl create-device -r 0 -a 1073741824 -s 1073741824")
+    status, output = machine.run("merapi provision dax0.1")
+    assert status == ABSENT
+    assert "expected an alignment of at most 2 MiB, found 1 GiB on dax0.1" in output
+    found = {c["check"]: c for c in json.loads(machine.run("merapi doctor --json")[1])}
+    assert found["dax dax0.1"]["verdict"] == "problem" and "create-device -a 2M" in found["dax dax0.1"]["remedy"]
+    assert machine.merapi(f"release {window.found['memdev']}")["changed"]
+    assert machine.provision() == [window.found]
 
 
 def test_release_is_refused_while_a_process_has_the_window(window):

@@ -35,6 +35,10 @@
 #define REG_ARM			0x14
 #define REG_RESET		0x20
 #define REG_STARTS		0x24
+#define REG_OFFSET_LOW		0x28
+#define REG_OFFSET_HIGH		0x2c
+#define REG_LENGTH_LOW		0x30
+#define REG_LENGTH_HIGH		0x34
 
 /*
  * Lives until the function is unbound and the last file is closed, whichever
@@ -45,11 +49,16 @@ struct tracer {
 	struct miscdevice misc;
 	char name[16];
 	int number;
-	u64 window_bytes;
+	u64 memory_bytes; /* of the expander */
 	u32 version;
 
-	/* Guards registers against unbinding: NULL from then on. */
+	/*
+	 * Guards registers against unbinding: NULL from then on. Held for
+	 * writing while the bounds change.
+	 */
 	struct rw_semaphore gate;
+	u64 window_offset;
+	u64 window_bytes;
 	void __iomem *registers;
 
 	unsigned long open; /* bit 0: somebody has the device open */
@@ -224,14 +233,15 @@ static long tracer_wait(struct tracer *t,
 
 static long tracer_info(struct tracer *t, void __user *argument)
 {
-	struct merapi_tracer_info info = {
-		.version = t->version,
-		.window_bytes = t->window_bytes,
-	};
+	struct merapi_tracer_info info = { .version = t->version };
 	int status = tracer_read(t, REG_STARTS, &info.engines);
 
 	if (status)
 		return status;
+	down_read(&t->gate);
+	info.window_offset = t->window_offset;
+	info.window_bytes = t->window_bytes;
+	up_read(&t->gate);
 	return copy_to_user(argument, &info, sizeof(info)) ? -EFAULT : 0;
 }
 
@@ -291,15 +301,103 @@ static const struct file_operations tracer_file = {
 	.compat_ioctl = compat_ptr_ioctl,
 };
 
+static u64 tracer_read64(struct tracer *t, u32 low)
+{
+	return ioread32(t->registers + low) |
+	       (u64)ioread32(t->registers + low + 4) << 32;
+}
+
+static void tracer_write64(struct tracer *t, u32 low, u64 value)
+{
+	iowrite32((u32)value, t->registers + low);
+	iowrite32(value >> 32, t->registers + low + 4);
+}
+
+/*
+ * Nobody else tells the tracer what it may reach: not its user, and nothing
+ * that lies in the memory. The registers read as what is in force.
+ */
+static int tracer_bound(struct tracer *t, u64 offset, u64 bytes)
+{
+	tracer_write64(t, REG_OFFSET_LOW, offset);
+	tracer_write64(t, REG_LENGTH_LOW, bytes);
+	iowrite32(1, t->registers + REG_RESET);
+	if (tracer_read64(t, REG_OFFSET_LOW) != offset ||
+	    tracer_read64(t, REG_LENGTH_LOW) != bytes)
+		return -EINVAL;
+	t->window_offset = offset;
+	t->window_bytes = bytes;
+	return 0;
+}
+
+/* Not under a user: what it maps and what is traced would differ. */
+static int tracer_move(struct tracer *t, const u64 *offset, const u64 *bytes)
+{
+	int status = -EIO;
+
+	if (test_and_set_bit(0, &t->open))
+		return -EBUSY;
+	down_write(&t->gate);
+	if (t->registers)
+		status = tracer_bound(t, offset ? *offset : t->window_offset,
+				      bytes ? *bytes : t->window_bytes);
+	up_write(&t->gate);
+	clear_bit(0, &t->open);
+	return status;
+}
+
 /* For those who look without opening: the device has one user at a time. */
+static ssize_t memory_bytes_show(struct device *device,
+				 struct device_attribute *attribute, char *text)
+{
+	struct tracer *t = dev_get_drvdata(device);
+
+	return sysfs_emit(text, "%llu\n", t->memory_bytes);
+}
+static DEVICE_ATTR_RO(memory_bytes);
+
+static ssize_t window_offset_show(struct device *device,
+				  struct device_attribute *attribute,
+				  char *text)
+{
+	struct tracer *t = dev_get_drvdata(device);
+
+	return sysfs_emit(text, "%llu\n", READ_ONCE(t->window_offset));
+}
+
+static ssize_t window_offset_store(struct device *device,
+				   struct device_attribute *attribute,
+				   const char *text, size_t length)
+{
+	u64 offset;
+	int status = kstrtou64(text, 0, &offset);
+
+	if (!status)
+		status = tracer_move(dev_get_drvdata(device), &offset, NULL);
+	return status ?: length;
+}
+static DEVICE_ATTR_RW(window_offset);
+
 static ssize_t window_bytes_show(struct device *device,
 				 struct device_attribute *attribute, char *text)
 {
 	struct tracer *t = dev_get_drvdata(device);
 
-	return sysfs_emit(text, "%llu\n", t->window_bytes);
+	return sysfs_emit(text, "%llu\n", READ_ONCE(t->window_bytes));
 }
-static DEVICE_ATTR_RO(window_bytes);
+
+static ssize_t window_bytes_store(struct device *device,
+				  struct device_attribute *attribute,
+				  const char *text, size_t length)
+{
+	u64 bytes;
+	int status = kstrtou64(text, 0, &bytes);
+
+	if (!status)
+		status = tracer_move(dev_get_drvdata(device), NULL, &bytes);
+	return status ?: length;
+}
+static DEVICE_ATTR_RW(window_bytes);
 
 static ssize_t interrupts_show(struct device *device,
 			       struct device_attribute *attribute, char *text)
@@ -322,6 +420,8 @@ static ssize_t engines_show(struct device *device,
 static DEVICE_ATTR_RO(engines);
 
 static struct attribute *tracer_attrs[] = {
+	&dev_attr_memory_bytes.attr,
+	&dev_attr_window_offset.attr,
 	&dev_attr_window_bytes.attr,
 	&dev_attr_interrupts.attr,
 	&dev_attr_engines.attr,
@@ -343,8 +443,12 @@ static int tracer_identify(struct tracer *t, struct device *device)
 				     "expected contract %u, found %u.%u\n",
 				     TRACER_VERSION_MAJOR, t->version >> 16,
 				     t->version & 0xffff);
-	t->window_bytes = ioread32(t->registers + REG_SIZE_LOW) |
-			  (u64)ioread32(t->registers + REG_SIZE_HIGH) << 32;
+	t->memory_bytes = tracer_read64(t, REG_SIZE_LOW);
+	/* All of it until the administrator says otherwise. */
+	if (tracer_bound(t, 0, t->memory_bytes))
+		return dev_err_probe(device, -ENODEV,
+				     "expected to trace %#llx bytes, found that the function refuses\n",
+				     t->memory_bytes);
 	return 0;
 }
 
@@ -411,7 +515,7 @@ static int tracer_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 		return dev_err_probe(&pdev->dev, status, "no /dev/%s\n",
 				     t->name);
 	dev_info(&pdev->dev, "%s traces %llu MiB\n", t->name,
-		 t->window_bytes >> 20);
+		 t->memory_bytes >> 20);
 	return 0;
 }
 
@@ -432,10 +536,16 @@ static void tracer_remove(struct pci_dev *pdev)
 	tracer_wake_all(t);
 }
 
-/* The function has forgotten that it was armed. */
+/* The function has forgotten that it was armed, and its bounds. */
 static void tracer_reset_done(struct pci_dev *pdev)
 {
-	tracer_wake_all(pci_get_drvdata(pdev));
+	struct tracer *t = pci_get_drvdata(pdev);
+
+	down_write(&t->gate);
+	if (t->registers && tracer_bound(t, t->window_offset, t->window_bytes))
+		dev_err(&pdev->dev, "cannot bound the tracer after a reset\n");
+	up_write(&t->gate);
+	tracer_wake_all(t);
 }
 
 static const struct pci_error_handlers tracer_errors = {

@@ -65,7 +65,8 @@ void each_descriptor(int pid, const std::function<void(const Descriptor&)>& visi
 
 using FileId = std::pair<dev_t, ino_t>;
 
-// Files on which somebody holds a window's lock: one byte at 0 (host) or 1 (device), of an open file description.
+// Files on which somebody holds a window's lock, of an open file description: byte 0 (host), or those from 1 on or from
+// the second byte of a part of the file on (device).
 std::set<FileId> locked_files() {
   std::set<FileId> found;
   std::string text;
@@ -75,12 +76,12 @@ std::set<FileId> locked_files() {
     unsigned major_number, minor_number;
     unsigned long long inode;
     char end[24];
-    long long start;
+    unsigned long long start;
     const size_t at = line.find("OFDLCK");
     if (at == std::string::npos) continue;
-    if (sscanf(line.c_str() + at, "OFDLCK %*s WRITE %*d %x:%x:%llu %lld %23s", &major_number, &minor_number, &inode,
+    if (sscanf(line.c_str() + at, "OFDLCK %*s WRITE %*d %x:%x:%llu %llu %23s", &major_number, &minor_number, &inode,
                &start, end) == 5 &&
-        (start == 0 || start == 1) && std::to_string(start) == end)
+        (start == 0 ? std::string(end) == "0" : start % MERAPI_MAPPED_ALIGNMENT == 1))
       found.insert({makedev(major_number, minor_number), ino_t(inode)});
   }
   return found;

@@ -273,7 +273,40 @@ DaxDevice Provisioning::ready(DaxDevice device) {
   return device;
 }
 
+void Provisioning::bound_tracer(const DaxDevice& device) {
+  const auto place = place_of(device);
+  if (!place) return;
+  const std::vector<Expander> memories = expanders();
+  const Expander* expander = named(memories, place->expander);
+  // Functions of one slot differ in what follows the dot.
+  const auto slot = [](const std::string& pci) { return pci.substr(0, pci.rfind('.')); };
+  for (const TracerFunction& t : tracer_functions()) {
+    if (expander == nullptr || slot(t.pci) != slot(expander->pci)) continue;
+    if (t.window_offset == place->offset && t.window_bytes == device.bytes) continue;
+    const std::string bounds = human_bytes(device.bytes) + " from " + human_bytes(place->offset) + " of " +
+                               place->expander + " on (" + device.name + ")";
+    // In an order in which each step lies inside the memory.
+    const uint64_t least = std::min(t.window_bytes, device.bytes);
+    int code = least != t.window_bytes ? set_tracer_bound(t, "window_bytes", least) : 0;
+    if (code == 0 && t.window_offset != place->offset) code = set_tracer_bound(t, "window_offset", place->offset);
+    if (code == 0 && least != device.bytes) code = set_tracer_bound(t, "window_bytes", device.bytes);
+    if (code == 0) {
+      did_.push_back("bounded " + t.name + " to " + bounds);
+    } else if (code == EBUSY || code == EACCES || code == EPERM) {
+      found_.push_back("tracer " + t.name + ": not bounded to " + bounds + ": " + strerror(code));
+    } else {
+      throw system_failure(code, "expected to bound " + t.name + " to " + bounds + "; see dmesg");
+    }
+  }
+}
+
 DaxDevice Provisioning::provision(const std::string& target, const std::string& type) {
+  const DaxDevice device = device_of(target, type);
+  bound_tracer(device);
+  return device;
+}
+
+DaxDevice Provisioning::device_of(const std::string& target, const std::string& type) {
   std::string name = target.empty() ? only_target() : target;
   if (const auto device = find_dax(name)) {
     if (!device->region.empty()) {
@@ -312,7 +345,7 @@ void Provisioning::release_pmem(const PmemRegion& region) {
       change({"ndctl", "destroy-namespace", "-f", one["dev"].get<std::string>()}, "see dmesg");
 }
 
-void Provisioning::release(const std::string& target) {
+std::string Provisioning::release(const std::string& target) {
   std::string region_name = target;
   const auto device = find_dax(target);
   const std::vector<Region> all = regions();
@@ -330,14 +363,14 @@ void Provisioning::release(const std::string& target) {
                                         : pmem.name == target || (device && lies_in(*device, pmem));
     if (!same) continue;
     release_pmem(pmem);
-    if (region == nullptr) return;
+    if (region == nullptr) return "";
   }
   if (region == nullptr) {
     if (!device && named(memories, target) == nullptr && !begins(target, "region"))
       throw Failure(kAbsent, "expected an expander, a region or a dax device, found nothing named '" + target + "'");
     found_.push_back(device ? device->name + " belongs to no CXL region: nothing of ours to undo"
                             : "no region: nothing to undo");
-    return;
+    return "";
   }
   found_.push_back("region " + region->name);
   for (const DaxDevice& d : dax_devices()) {
@@ -351,6 +384,8 @@ void Provisioning::release(const std::string& target) {
   }
   change({"cxl", "disable-region", region->name}, "see dmesg");
   change({"cxl", "destroy-region", region->name}, "see dmesg");
+  const Expander* expander = region->expanders.empty() ? nullptr : named(memories, region->expanders.front());
+  return expander != nullptr ? expander->serial : "";
 }
 
 }  // namespace merapi::cli

@@ -22,7 +22,8 @@ class Provisioning {
   // `target`: memN, regionN, daxX.Y (with or without /dev/), or empty for the only one there is. `type`: "ram", "pmem",
   // or empty for what the expander has.
   DaxDevice provision(const std::string& target, const std::string& type);
-  void release(const std::string& target);
+  // Returns the serial number of the expander whose region was destroyed; empty when none was.
+  std::string release(const std::string& target);
 
   // What was met and what was changed, in words, in order.
   const std::vector<std::string>& found() const { return found_; }
@@ -30,10 +31,14 @@ class Provisioning {
 
   // Run a command that changes something; throws with its words and `remedy` when it fails.
   void change(const std::vector<std::string>& command, const std::string& remedy);
+  // A tracer's PCI function beside the device's expander traces this device from now on, and nothing else of the
+  // memory. One that is in use, or not ours to set, stays as it is; that is told.
+  void bound_tracer(const DaxDevice& device);
   // Refuse while a process has the device open.
   static void require_unused(const DaxDevice& device);
 
  private:
+  DaxDevice device_of(const std::string& target, const std::string& type);
   std::string only_target();
   DaxDevice from_expander(const Expander& expander, const std::string& type);
   DaxDevice from_region(const Region& region);

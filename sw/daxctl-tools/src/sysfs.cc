@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sysfs.h"
 
+#include <errno.h>
+#include <fcntl.h>
 #include <limits.h>
 #include <stdlib.h>
 #include <sys/utsname.h>
@@ -164,6 +166,7 @@ std::vector<DaxDevice> dax_devices() {
     d.bytes = number_or(device + "/size", 0);
     d.align = number_or(device + "/align", 0);
     if (const auto node = attribute(device + "/target_node")) d.target_node = atoi(node->c_str());
+    d.start = number_or(device + "/resource", 0);
     d.driver = driver_of(device);
     d.region = begins(component(real, "region"), "region") && real.find("/ndbus") == std::string::npos
                    ? component(real, "region")
@@ -208,10 +211,33 @@ std::vector<TracerFunction> tracer_functions() {
     if (name.rfind("merapi", 0) != 0 || !bytes) continue;
     std::error_code error;
     const std::string pci = fs::canonical(device, error).filename().string();
-    found.push_back({name, dev_root() + "/" + name, pci, *bytes, number_or(device + "/interrupts", 0),
+    found.push_back({name, dev_root() + "/" + name, pci, number_or(device + "/memory_bytes", 0),
+                     number_or(device + "/window_offset", 0), *bytes, number_or(device + "/interrupts", 0),
                      number_or(device + "/engines", 0)});
   }
   return found;
+}
+
+int set_tracer_bound(const TracerFunction& function, const std::string& attribute, uint64_t value) {
+  const std::string path = sysfs_root() + "/class/misc/" + function.name + "/device/" + attribute;
+  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC);
+  if (fd < 0) return errno;
+  const std::string text = std::to_string(value) + "\n";
+  const int code = write(fd, text.data(), text.size()) == ssize_t(text.size()) ? 0 : errno;
+  close(fd);
+  return code;
+}
+
+std::optional<Place> place_of(const DaxDevice& device) {
+  if (device.start == 0) return std::nullopt;
+  for (const Region& r : regions()) {
+    if (r.start == 0 || device.start < r.start || device.start - r.start >= r.bytes) continue;
+    if (r.expanders.size() != 1 || r.ways != 1) return std::nullopt;
+    // Where the region begins in its expander: its endpoint decoder says it.
+    const uint64_t base = number_or(sysfs_root() + "/bus/cxl/devices/" + r.endpoints.front() + "/dpa_resource", 0);
+    return Place{r.expanders.front(), base + device.start - r.start};
+  }
+  return std::nullopt;
 }
 
 bool module_present(const std::string& name) {

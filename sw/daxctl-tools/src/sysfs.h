@@ -57,6 +57,7 @@ struct DaxDevice {
   uint64_t align = 0;  // 0: the kernel does not tell
   int target_node = -1;
   std::string driver;  // "device_dax", "kmem", or empty
+  uint64_t start = 0;  // physical address of its first byte; 0 when not readable (root only)
   std::string region;  // CXL region it belongs to, if any
   std::string parent;  // folder of its dax region
   std::string mode() const { return driver == "kmem" ? "system-ram" : driver.empty() ? "none" : "devdax"; }
@@ -80,11 +81,23 @@ struct TracerFunction {
   std::string name;
   std::string path;  // /dev/merapiN
   std::string pci;
+  uint64_t memory_bytes = 0;   // of its expander
+  uint64_t window_offset = 0;  // what it traces of that
   uint64_t window_bytes = 0;
   uint64_t interrupts = 0;
   uint64_t engines = 0;  // started so far
 };
 std::vector<TracerFunction> tracer_functions();
+// Sets a bound (window_offset, window_bytes). 0, or the errno value: EBUSY while somebody has the function open.
+int set_tracer_bound(const TracerFunction& function, const std::string& attribute, uint64_t value);
+
+// The part of an expander's memory that a dax device is, in bytes from the memory's first one on. Nothing when that
+// cannot be told: not root, no CXL region, or several expanders.
+struct Place {
+  std::string expander;
+  uint64_t offset = 0;
+};
+std::optional<Place> place_of(const DaxDevice& device);
 
 // Is the module there: loaded, or built in (it has a folder in /sys/module or is in modules.builtin)?
 bool module_present(const std::string& name);

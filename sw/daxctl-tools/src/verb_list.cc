@@ -57,7 +57,7 @@ json list_users(const std::vector<User>& users) {
 
 json list_dax() {
   json all = json::array();
-  for (const DaxDevice& d : dax_devices())
+  for (const DaxDevice& d : dax_devices()) {
     all.push_back({{"dax", d.name},
                    {"path", d.path},
                    {"bytes", d.bytes},
@@ -65,7 +65,14 @@ json list_dax() {
                    {"mode", d.mode()},
                    {"target_node", d.target_node},
                    {"region", d.region},
+                   {"expander", json(nullptr)},
+                   {"offset", json(nullptr)},
                    {"users", list_users(users_of(d.path))}});
+    if (const auto place = place_of(d)) {
+      all.back()["expander"] = place->expander;
+      all.back()["offset"] = place->offset;
+    }
+  }
   return all;
 }
 
@@ -104,6 +111,8 @@ json list_functions() {
     all.push_back({{"function", t.name},
                    {"path", t.path},
                    {"pci", t.pci},
+                   {"memory_bytes", t.memory_bytes},
+                   {"window_offset", t.window_offset},
                    {"window_bytes", t.window_bytes},
                    {"interrupts", t.interrupts},
                    {"engines", t.engines},
@@ -119,6 +128,11 @@ std::string users_text(const json& users) {
   return text.empty() ? "nobody" : text;
 }
 
+std::string place_text(const json& dax) {
+  if (dax["offset"].is_null()) return "";
+  return " from " + human_bytes(dax["offset"]) + " of " + dax["expander"].get<std::string>() + " on";
+}
+
 void show(const json& all) {
   for (const json& e : all["expanders"])
     printf("expander  %-8s volatile %s, persistent %s, serial %s, driver %s\n",
@@ -130,9 +144,9 @@ void show(const json& all) {
            r["mode"].get<std::string>().c_str(), human_bytes(r["bytes"]).c_str(), r["interleave_ways"].get<unsigned>(),
            r["committed"].get<bool>() ? "committed" : "not committed");
   for (const json& d : all["dax"])
-    printf("dax       %-8s %s, align %s, %s; used by %s\n", d["dax"].get<std::string>().c_str(),
-           human_bytes(d["bytes"]).c_str(), human_bytes(d["align"]).c_str(), d["mode"].get<std::string>().c_str(),
-           users_text(d["users"]).c_str());
+    printf("dax       %-8s %s%s, align %s, %s; used by %s\n", d["dax"].get<std::string>().c_str(),
+           human_bytes(d["bytes"]).c_str(), place_text(d).c_str(), human_bytes(d["align"]).c_str(),
+           d["mode"].get<std::string>().c_str(), users_text(d["users"]).c_str());
   for (const json& w : all["windows"]) {
     printf("window    %s  %s", w["window"].get<std::string>().c_str(), human_bytes(w["bytes"]).c_str());
     if (w.contains("problem")) {
@@ -152,8 +166,9 @@ void show(const json& all) {
            t["windows"].get<size_t>(), sockets.empty() ? "" : " at", sockets.c_str());
   }
   for (const json& t : all["functions"])
-    printf("function  %-8s traces %s at PCI %s; used by %s\n", t["function"].get<std::string>().c_str(),
-           human_bytes(t["window_bytes"]).c_str(), t["pci"].get<std::string>().c_str(), users_text(t["users"]).c_str());
+    printf("function  %-8s traces %s from %s on, at PCI %s; used by %s\n", t["function"].get<std::string>().c_str(),
+           human_bytes(t["window_bytes"]).c_str(), human_bytes(t["window_offset"]).c_str(),
+           t["pci"].get<std::string>().c_str(), users_text(t["users"]).c_str());
 }
 
 int list(const Options& o) {

@@ -13,6 +13,7 @@
 #include "cli.h"
 #include "options.h"
 #include "provisioning.h"
+#include "subdivision.h"
 
 namespace merapi::cli {
 namespace {
@@ -49,13 +50,21 @@ void tell(const Provisioning& work, const json& result, bool as_json) {
 
 int provision(const Options& o) {
   Provisioning work(o.patience);
-  const DaxDevice device = work.provision(o.target, o.type);
+  DaxDevice device = work.provision(o.target, o.type);
+  json windows = json::array();
+  for (const DaxDevice& further : restore_windows(&work, device)) {
+    if (!o.owner.empty() && further.name != device.name) give_to(o.owner, further.path);
+    windows.push_back("dax:" + further.path);
+  }
+  // It may have given room to others.
+  if (const auto again = find_dax(device.name)) device = *again;
   if (!o.owner.empty()) give_to(o.owner, device.path);
   const std::string window = "dax:" + device.path;
   tell(work,
        {{"window", window},
         {"bytes", device.bytes},
         {"align", device.align},
+        {"further_windows", windows},
         {"changed", !work.did().empty()},
         {"found", work.found()},
         {"did", work.did()}},
@@ -66,7 +75,12 @@ int provision(const Options& o) {
 
 int release(const Options& o) {
   Provisioning work(o.patience);
-  work.release(o.target);
+  const std::string serial = work.release(o.target);
+  WindowRecord record;
+  if (!serial.empty() && !record.of(serial).empty()) {
+    record.forget(serial);
+    record.save();
+  }
   tell(work, {{"changed", !work.did().empty()}, {"found", work.found()}, {"did", work.did()}}, o.as_json);
   return kOk;
 }

@@ -13,6 +13,7 @@
 #include "options.h"
 #include "processes.h"
 #include "provisioning.h"
+#include "subdivision.h"
 #include "window.h"
 
 namespace merapi::cli {
@@ -54,31 +55,6 @@ int create_file(const CreateOptions& o) {
   return kOk;
 }
 
-// A dax region's number: the X of its devices daxX.Y.
-std::string region_number(const DaxDevice& device) { return device.name.substr(3, device.name.find('.') - 3); }
-
-// Folders mapping0, mapping1, ...; "mapping" itself is where one is asked for.
-unsigned extents(const DaxDevice& device) {
-  const std::string head = "mapping";
-  unsigned count = 0;
-  for (const std::string& entry : entries(sysfs_root() + "/bus/dax/devices/" + device.name))
-    count += entry.rfind(head, 0) == 0 && entry.size() > head.size();
-  return count;
-}
-
-void shrink(Provisioning* work, const std::string& name, uint64_t by) {
-  const auto device = find_dax(name);
-  if (!device) throw Failure(kAbsent, "expected a dax device named '" + name + "', found none");
-  Provisioning::require_unused(*device);
-  if (device->bytes <= by)
-    throw Failure(kAbsent,
-                  "expected more than " + human_bytes(by) + " in " + name + ", found " + human_bytes(device->bytes));
-  const char* words = "see dmesg; a device in use cannot shrink";
-  work->change({"daxctl", "disable-device", device->name}, words);
-  work->change({"daxctl", "reconfigure-device", "-s", std::to_string(device->bytes - by), device->name}, words);
-  work->change({"daxctl", "enable-device", device->name}, words);
-}
-
 int create_dax(const CreateOptions& o) {
   const auto sibling = find_dax(o.where);
   if (!sibling)
@@ -87,35 +63,18 @@ int create_dax(const CreateOptions& o) {
   if (o.size == 0 || o.size % MERAPI_MAPPED_ALIGNMENT != 0)
     throw Failure(kUsage, "expected --size as a multiple of 2 MiB, found " + std::to_string(o.size));
   Provisioning work(10);
-  const auto available = number(sibling->parent + "/dax_region/available_size");
-  if (available && *available < o.size) {
-    if (o.shrink.empty())
-      throw Failure(kAbsent, "expected " + human_bytes(o.size) + " free in the region of " + sibling->name +
-                                 ", found " + human_bytes(*available) +
-                                 "; name a device to take it from with --shrink");
-    shrink(&work, o.shrink, o.size - *available);
+  const DaxDevice made = make_window(&work, *sibling, o.size, o.shrink);
+  if (const std::string serial = serial_of(made); !serial.empty()) {
+    WindowRecord record;
+    record.add(serial, made.bytes);
+    record.save();
   }
-  std::vector<std::string> before;
-  for (const DaxDevice& d : dax_devices()) before.push_back(d.name);
-  work.change({"daxctl", "create-device", "-r", region_number(*sibling), "-s", std::to_string(o.size), "-a", "2097152"},
-              "the region may have no contiguous room; 'daxctl list -R' shows it");
-  for (const DaxDevice& d : dax_devices()) {
-    if (std::count(before.begin(), before.end(), d.name) != 0) continue;
-    const unsigned pieces = extents(d);
-    if (pieces > 1) {
-      work.change({"daxctl", "disable-device", d.name}, "see dmesg");
-      work.change({"daxctl", "destroy-device", d.name}, "see dmesg");
-      throw Failure(kAbsent, "expected one extent for a window, found " + std::to_string(pieces) + " in " + d.name +
-                                 ", which is gone again: the free room is in pieces; destroy windows between them");
-    }
-    if (o.as_json) {
-      print({{"window", "dax:" + d.path}, {"bytes", d.bytes}, {"did", work.did()}});
-    } else {
-      printf("dax:%s (%s)\n", d.path.c_str(), human_bytes(d.bytes).c_str());
-    }
-    return kOk;
+  if (o.as_json) {
+    print({{"window", "dax:" + made.path}, {"bytes", made.bytes}, {"did", work.did()}});
+  } else {
+    printf("dax:%s (%s)\n", made.path.c_str(), human_bytes(made.bytes).c_str());
   }
-  throw Failure(kSystem, "expected a new dax device after 'daxctl create-device', found none; see dmesg");
+  return kOk;
 }
 
 int create(const CreateOptions& o) {
@@ -131,8 +90,14 @@ int destroy(const DestroyOptions& o) {
       throw Failure(kUsage, "expected a window that create-window made, found " + device->name +
                                 ": the first device of a region can shrink but not go away; 'merapi release' takes the "
                                 "whole region back");
+    const std::string serial = serial_of(*device);
     if (!device->driver.empty()) work.change({"daxctl", "disable-device", device->name}, "see dmesg");
     work.change({"daxctl", "destroy-device", device->name}, "see dmesg");
+    if (!serial.empty()) {
+      WindowRecord record;
+      record.remove(serial, device->bytes);
+      record.save();
+    }
     did = work.did();
   } else {
     const std::string path = path_of(o.window);

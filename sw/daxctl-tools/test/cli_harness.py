@@ -148,6 +148,7 @@ class MockSystem:
             "MERAPI_KERNEL_CONFIG": str(self.config),
             "MERAPI_MODULES_ROOT": str(self.folder / "modules"),
             "MERAPI_SOCKET": str(self.folder / "device.sock"),
+            "MERAPI_STATE": str(self.folder / "state/windows.json"),
             "PATH": f"{self.bin}:{os.environ['PATH']}",
         }
 
@@ -211,12 +212,23 @@ class MockSystem:
             self.write(f"{base}/target{i}", decoder)
         (self.sys / "bus/cxl/devices" / name).symlink_to(self.sys / base)
 
-    def dax(self, name, size=512 << 20, align=2 << 20, driver="device_dax", region="region0", mode=0o600, extents=1):
+    def dax(
+        self,
+        name,
+        size=512 << 20,
+        align=2 << 20,
+        driver="device_dax",
+        region="region0",
+        mode=0o600,
+        extents=1,
+        start=0x100000000,
+    ):
         inner = f"{region}/dax_region0" if region else "hmem.0"
         base = f"devices/platform/ACPI0017:00/root0/decoder0.0/{inner}/{name}"
         self.write(f"{base}/size", size)
         self.write(f"{base}/align", align)
         self.write(f"{base}/target_node", 1)
+        self.write(f"{base}/resource", hex(start))
         self.write(f"{base}/mapping", "")
         for i in range(extents):
             self.write(f"{base}/mapping{i}/start", "0x0")
@@ -227,6 +239,23 @@ class MockSystem:
         node = self.dev / name
         node.write_bytes(b"")
         node.chmod(mode)
+
+    def function(self, name="merapi0", memory=512 << 20, slot="0000:0d:00"):
+        """The PCI function of a tracer, normally in the slot of the expander that expander() makes. Returns a function
+        that reads an attribute."""
+        pci = f"devices/pci0000:0c/{slot}.1"
+        for key, value in {
+            "memory_bytes": memory,
+            "window_offset": 0,
+            "window_bytes": memory,
+            "interrupts": 7,
+            "engines": 2,
+        }.items():
+            self.write(f"{pci}/{key}", value)
+        (self.sys / f"class/misc/{name}").mkdir(parents=True)
+        (self.sys / f"class/misc/{name}/device").symlink_to(self.sys / pci)
+        (self.dev / name).write_bytes(b"")
+        return lambda key: int((self.sys / pci / key).read_text())
 
     def driver(self, base, name):
         link = self.sys / base / "driver"

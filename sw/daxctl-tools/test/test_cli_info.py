@@ -116,6 +116,21 @@ def test_list_shows_expanders_regions_and_dax(system):
     assert found["regions"][0]["interleave_ways"] == 2
     assert found["dax"][0]["mode"] == "devdax"
     assert found["dax"][0]["region"] == "region0"
+    # Of an interleaved pair no part of one expander can be told.
+    assert found["dax"][0]["offset"] is None
+
+
+def test_list_shows_where_a_window_lies(system):
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    system.dax("dax0.0", size=384 << 20)
+    system.dax("dax0.1", size=128 << 20, start=0x100000000 + (384 << 20))
+    found = system.run("list", "--json").json()
+    assert [(d["dax"], d["expander"], d["offset"]) for d in found["dax"]] == [
+        ("dax0.0", "mem0", 0),
+        ("dax0.1", "mem0", 384 << 20),
+    ]
+    assert "128 MiB from 384 MiB of mem0 on" in system.run("list").out
 
 
 def test_top_once(device, start):
@@ -184,23 +199,20 @@ def test_json_is_parsable_and_alone_on_stdout(window_file):
 
 
 def test_list_shows_functions_of_tracers(system):
-    pci = system.sys / "devices/pci0000:0c/0000:0d:00.1"
-    for name, value in (("window_bytes", 512 << 20), ("interrupts", 7), ("engines", 2)):
-        system.write(f"devices/pci0000:0c/0000:0d:00.1/{name}", value)
-    (system.sys / "class/misc/merapi0").mkdir(parents=True)
-    (system.sys / "class/misc/merapi0/device").symlink_to(pci)
+    system.function()
     (system.sys / "class/misc/loop-control").mkdir()
-    (system.dev / "merapi0").write_bytes(b"")
     found = system.run("list", "--json").json()["functions"]
     assert found == [
         {
             "function": "merapi0",
             "path": str(system.dev / "merapi0"),
             "pci": "0000:0d:00.1",
+            "memory_bytes": 512 << 20,
+            "window_offset": 0,
             "window_bytes": 512 << 20,
             "interrupts": 7,
             "engines": 2,
             "users": [],
         }
     ]
-    assert "merapi0  traces 512 MiB at PCI 0000:0d:00.1; used by nobody" in system.run("list").out
+    assert "merapi0  traces 512 MiB from 0 B on, at PCI 0000:0d:00.1; used by nobody" in system.run("list").out

@@ -3,6 +3,7 @@
 
 import json
 import os
+import shutil
 
 import pytest
 from cli_harness import ABSENT, BUSY, DENIED, OK, USAGE, Process, binary, merapi
@@ -242,6 +243,32 @@ def test_busy_device_is_not_released(system):
     assert changes(system) == []
 
 
+def test_tracer_beside_the_expander_is_bounded(system):
+    """By name of the window that it is to trace; the second time changes nothing."""
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    bounds = system.function()
+    system.dax("dax0.0", size=384 << 20)
+    system.dax("dax0.1", size=128 << 20, start=0x100000000 + (384 << 20))
+    done = system.run("provision", "mem0", "--json").json()
+    assert done["did"] == ["bounded merapi0 to 384 MiB from 0 B of mem0 on (dax0.0)"]
+    assert (bounds("window_offset"), bounds("window_bytes")) == (0, 384 << 20)
+    assert not system.run("provision", "mem0", "--json").json()["changed"]
+    assert system.run("provision", "dax0.1").status == OK
+    assert (bounds("window_offset"), bounds("window_bytes")) == (384 << 20, 128 << 20)
+    assert system.run("provision", "dax0.0").status == OK
+    assert (bounds("window_offset"), bounds("window_bytes")) == (0, 384 << 20)
+
+
+def test_tracer_of_another_slot_is_left(system):
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    system.dax("dax0.0", size=384 << 20)
+    bounds = system.function(slot="0000:0e:00")
+    assert not system.run("provision", "mem0", "--json").json()["changed"]
+    assert bounds("window_bytes") == 512 << 20
+
+
 def test_nothing_of_that_name(system):
     assert system.run("provision", "mem7").status == ABSENT
     assert system.run("release", "mem7").status == ABSENT
@@ -263,6 +290,7 @@ case "$1" in
   create-device)
     d=$(dirname $(readlink -f $SYS/bus/dax/devices/dax0.0))/dax0.1
     mkdir -p $d/mapping0 $EXTRA; : > $d/mapping; echo $5 > $d/size; echo 2097152 > $d/align
+    echo 0x118000000 > $d/resource
     ln -s $SYS/bus/dax/drivers/device_dax $d/driver; ln -s $d $SYS/bus/dax/devices/dax0.1; : > $DEV/dax0.1;;
   destroy-device) rm $SYS/bus/dax/devices/dax0.1 $DEV/dax0.1;;
 esac
@@ -287,6 +315,41 @@ def test_second_window_and_its_end(divided):
     assert changes(divided) == [f"daxctl create-device -r 0 -s {128 << 20} -a 2097152"]
     assert divided.run("destroy-window", "dax0.1").status == OK
     assert changes(divided)[1:] == ["daxctl disable-device dax0.1", "daxctl destroy-device dax0.1"]
+
+
+def test_windows_are_made_again_after_a_reboot(divided):
+    """The kernel has forgotten the second device; provision makes it of the record, once."""
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    record = divided.folder / "state/windows.json"
+    assert json.loads(record.read_text()) == {"0x1": [128 << 20]}
+    (divided.sys / "bus/dax/devices/dax0.1").unlink()
+    (divided.dev / "dax0.1").unlink()
+    shutil.rmtree((divided.sys / "bus/dax/devices/dax0.0").resolve().parent / "dax0.1")
+    done = divided.run("provision", "mem0", "--json")
+    assert done.status == OK, done.err
+    assert done.json()["further_windows"] == [f"dax:{divided.dev}/dax0.1"]
+    assert done.json()["did"] == [f"daxctl create-device -r 0 -s {128 << 20} -a 2097152"]
+    again = divided.run("provision", "mem0", "--json").json()
+    assert not again["changed"] and again["further_windows"] == done.json()["further_windows"]
+    # What was taken away on purpose stays away.
+    assert divided.run("destroy-window", "dax0.1").status == OK
+    assert json.loads(record.read_text()) == {}
+    assert not divided.run("provision", "mem0", "--json").json()["changed"]
+
+
+def test_release_forgets_the_windows(divided):
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    assert divided.run("release", "mem0").status == OK
+    assert json.loads((divided.folder / "state/windows.json").read_text()) == {}
+
+
+def test_damaged_record_is_told(divided):
+    record = divided.folder / "state/windows.json"
+    record.parent.mkdir()
+    record.write_text('{"0x1": "many"}')
+    done = divided.run("provision", "mem0")
+    assert done.status == ABSENT
+    assert str(record) in done.err and "remove it" in done.err
 
 
 def test_no_room_is_said_and_shrinking_is_asked_for(divided):

@@ -46,11 +46,11 @@ static int pci_size(struct merapi_window* window, uint64_t needed, uint32_t flag
   if (ioctl(window->connection, MERAPI_TRACER_INFO, &info) < 0)
     return merapi_fail(error, -errno, "expected a tracer's device before the comma of the name, found: %s",
                        strerror(errno));
-  if (info.window_offset != 0 || info.window_bytes > window->bytes)
+  if (info.window_bytes > window->bytes)
     return merapi_fail(error, -ENOTSUP,
-                       "expected a tracer of the first bytes of %s (%" PRIu64 "), found one of %" PRIu64
-                       " bytes from %" PRIu64 " on; is it another expander's?",
-                       window->path, window->bytes, (uint64_t)info.window_bytes, (uint64_t)info.window_offset);
+                       "expected a tracer of at most the %" PRIu64 " bytes of %s, found one of %" PRIu64
+                       " bytes from byte %" PRIu64 " of an expander on; 'merapi provision' bounds it to a window",
+                       window->bytes, window->path, (uint64_t)info.window_bytes, (uint64_t)info.window_offset);
   window->bytes = info.window_bytes;
   return 0;
 }

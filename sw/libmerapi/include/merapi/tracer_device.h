@@ -3,7 +3,8 @@
  * The character device of a tracer's PCI function (/dev/merapi0, ...), between the driver in sw/driver and libmerapi.
  *
  * One process at a time has it open. The last close resets the tracer. The window itself is mapped from the expander's
- * dax device; what the tracer may reach of it is told by MERAPI_TRACER_INFO and by nothing else.
+ * dax device. What the tracer may reach is set by the administrator alone (window_offset and window_bytes of the PCI
+ * function in sysfs, while nobody has the device open) and told by MERAPI_TRACER_INFO.
  */
 #ifndef MERAPI_TRACER_DEVICE_H_
 #define MERAPI_TRACER_DEVICE_H_
@@ -14,8 +15,8 @@
 struct merapi_tracer_info {
   __u32 version;       /* of the contract: major << 16 | minor */
   __u32 engines;       /* started so far: a change means a fresh one */
-  __u64 window_offset; /* first byte of the memory that it traces */
-  __u64 window_bytes;
+  __u64 window_offset; /* what it traces: from this byte of the expander's memory on, */
+  __u64 window_bytes;  /* so many */
 };
 
 struct merapi_tracer_wait {

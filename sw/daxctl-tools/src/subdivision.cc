@@ -1,0 +1,147 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "subdivision.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "merapi/contract.h"
+
+namespace merapi::cli {
+namespace {
+
+// A dax region's number: the X of its devices daxX.Y.
+std::string region_number(const DaxDevice& device) { return device.name.substr(3, device.name.find('.') - 3); }
+
+// Folders mapping0, mapping1, ...; "mapping" itself is where one is asked for.
+unsigned extents(const DaxDevice& device) {
+  const std::string head = "mapping";
+  unsigned count = 0;
+  for (const std::string& entry : entries(sysfs_root() + "/bus/dax/devices/" + device.name))
+    count += entry.rfind(head, 0) == 0 && entry.size() > head.size();
+  return count;
+}
+
+void shrink(Provisioning* work, const std::string& name, uint64_t by) {
+  const auto device = find_dax(name);
+  if (!device) throw Failure(kAbsent, "expected a dax device named '" + name + "', found none");
+  Provisioning::require_unused(*device);
+  if (device->bytes <= by)
+    throw Failure(kAbsent,
+                  "expected more than " + human_bytes(by) + " in " + name + ", found " + human_bytes(device->bytes));
+  const char* words = "see dmesg; a device in use cannot shrink";
+  work->change({"daxctl", "disable-device", device->name}, words);
+  work->change({"daxctl", "reconfigure-device", "-s", std::to_string(device->bytes - by), device->name}, words);
+  work->change({"daxctl", "enable-device", device->name}, words);
+  if (const auto smaller = find_dax(name)) work->bound_tracer(*smaller);
+}
+
+bool further(const DaxDevice& device) { return device.name.substr(device.name.find('.')) != ".0"; }
+
+}  // namespace
+
+std::string WindowRecord::path() {
+  const char* given = getenv("MERAPI_STATE");
+  return given != nullptr && *given != '\0' ? given : "/var/lib/merapi/windows.json";
+}
+
+WindowRecord::WindowRecord() {
+  std::string text;
+  if (!read_text(path(), &text)) return;
+  try {
+    json::parse(text).get_to(all_);
+  } catch (const json::exception& e) {
+    throw Failure(kAbsent, "expected sizes of windows by serial number in " + path() + ", found something else (" +
+                               e.what() + "); remove it, and make the windows again");
+  }
+}
+
+std::vector<uint64_t> WindowRecord::of(const std::string& serial) const {
+  const auto found = all_.find(serial);
+  return found != all_.end() ? found->second : std::vector<uint64_t>();
+}
+
+void WindowRecord::add(const std::string& serial, uint64_t bytes) { all_[serial].push_back(bytes); }
+
+void WindowRecord::remove(const std::string& serial, uint64_t bytes) {
+  std::vector<uint64_t>& sizes = all_[serial];
+  const auto last = std::find(sizes.rbegin(), sizes.rend(), bytes);
+  if (last != sizes.rend()) sizes.erase(std::next(last).base());
+  if (sizes.empty()) all_.erase(serial);
+}
+
+void WindowRecord::forget(const std::string& serial) { all_.erase(serial); }
+
+void WindowRecord::save() const {
+  const std::filesystem::path target = path(), part = path() + ".part";
+  std::error_code error;
+  std::filesystem::create_directories(target.parent_path(), error);
+  {
+    std::ofstream out(part);
+    out << json(all_).dump(1) << "\n";
+    if (!out.flush()) error = std::make_error_code(std::errc::io_error);
+  }
+  if (!error) std::filesystem::rename(part, target, error);
+  if (error)
+    say("cannot write " + target.string() + ", so windows are not made again after a reboot: " + error.message());
+}
+
+std::string serial_of(const DaxDevice& device) {
+  const auto place = place_of(device);
+  if (!place) return "";
+  for (const Expander& e : expanders())
+    if (e.name == place->expander) return e.serial;
+  return "";
+}
+
+DaxDevice make_window(Provisioning* work, const DaxDevice& sibling, uint64_t bytes, const std::string& shrunk) {
+  const auto available = number(sibling.parent + "/dax_region/available_size");
+  if (available && *available < bytes) {
+    if (shrunk.empty())
+      throw Failure(kAbsent, "expected " + human_bytes(bytes) + " free in the region of " + sibling.name + ", found " +
+                                 human_bytes(*available) + "; name a device to take it from with --shrink");
+    shrink(work, shrunk, bytes - *available);
+  }
+  std::vector<std::string> before;
+  for (const DaxDevice& d : dax_devices()) before.push_back(d.name);
+  work->change({"daxctl", "create-device", "-r", region_number(sibling), "-s", std::to_string(bytes), "-a", "2097152"},
+               "the region may have no contiguous room; 'daxctl list -R' shows it");
+  for (const DaxDevice& d : dax_devices()) {
+    if (std::count(before.begin(), before.end(), d.name) != 0) continue;
+    const unsigned pieces = extents(d);
+    if (pieces > 1) {
+      work->change({"daxctl", "disable-device", d.name}, "see dmesg");
+      work->change({"daxctl", "destroy-device", d.name}, "see dmesg");
+      throw Failure(kAbsent, "expected one extent for a window, found " + std::to_string(pieces) + " in " + d.name +
+                                 ", which is gone again: the free room is in pieces; destroy windows between them");
+    }
+    return d;
+  }
+  throw Failure(kSystem, "expected a new dax device after 'daxctl create-device', found none; see dmesg");
+}
+
+std::vector<DaxDevice> restore_windows(Provisioning* work, const DaxDevice& first) {
+  std::vector<DaxDevice> there;
+  for (const DaxDevice& d : dax_devices())
+    if (d.parent == first.parent && further(d)) there.push_back(d);
+  const std::string serial = serial_of(first);
+  if (serial.empty() || further(first)) return there;
+  std::vector<uint64_t> sizes;
+  for (const DaxDevice& d : there) sizes.push_back(d.bytes);
+  for (const uint64_t bytes : WindowRecord().of(serial)) {
+    const auto same = std::find(sizes.begin(), sizes.end(), bytes);
+    if (same != sizes.end()) {
+      sizes.erase(same);
+    } else {
+      there.push_back(make_window(work, first, bytes, first.name));
+    }
+  }
+  return there;
+}
+
+}  // namespace merapi::cli

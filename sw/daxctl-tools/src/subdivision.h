@@ -1,0 +1,48 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Several windows on one expander: further dax devices in its region, and the record of them from which `provision`
+// makes them again, since the kernel forgets subdivisions when it boots.
+#ifndef MERAPI_DAXCTL_TOOLS_SUBDIVISION_H_
+#define MERAPI_DAXCTL_TOOLS_SUBDIVISION_H_
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "provisioning.h"
+#include "sysfs.h"
+
+namespace merapi::cli {
+
+// Sizes of the windows that create-window made, by the expander's serial number, in the order of their making: made
+// again in that order they lie as before. A file of JSON, $MERAPI_STATE or /var/lib/merapi/windows.json.
+class WindowRecord {
+ public:
+  static std::string path();
+  // An empty record when there is no file. Throws when it is not a record.
+  WindowRecord();
+  std::vector<uint64_t> of(const std::string& serial) const;
+  void add(const std::string& serial, uint64_t bytes);
+  void remove(const std::string& serial, uint64_t bytes);
+  void forget(const std::string& serial);
+  // Says so when it cannot be written: the windows are there nevertheless.
+  void save() const;
+
+ private:
+  std::map<std::string, std::vector<uint64_t>> all_;
+};
+
+// The serial number of the expander that a dax device lies in; empty when it cannot be told.
+std::string serial_of(const DaxDevice& device);
+
+// A further dax device of `bytes` in the region of `sibling`. Missing room is taken from the device named `shrink`
+// (empty: from none).
+DaxDevice make_window(Provisioning* work, const DaxDevice& sibling, uint64_t bytes, const std::string& shrink);
+
+// Those of the record that are not there, beside `first`. Returns all further devices of the region.
+std::vector<DaxDevice> restore_windows(Provisioning* work, const DaxDevice& first);
+
+}  // namespace merapi::cli
+
+#endif  // MERAPI_DAXCTL_TOOLS_SUBDIVISION_H_

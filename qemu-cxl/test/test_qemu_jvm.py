@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A JVM in the shared guest with its heap on the expander, traced by a process outside."""
 
+import json
 import os
 import shlex
 import signal
+import subprocess
+import sys
 import threading
 import time
 
 import emulate
+import pytest
 from common import BUILD
 from emulate import DEVICE_PROGRAM
 from jvm_log import read
@@ -137,3 +141,17 @@ def test_guest_reset_during_a_trace(tracer):
     assert status == 0, output
     assert len(read_log.offloaded()) >= 2, output
     assert all_right(read_log)
+
+
+@pytest.mark.skipif(not os.environ.get("MERAPI_FULL"), reason="a minute for each; MERAPI_FULL=1 runs it")
+@pytest.mark.parametrize("topology", ["one", "pmem"])
+@pytest.mark.parametrize("device", [["model"], ["rtl", "--preset", "sim-small"]], ids=["model", "rtl"])
+def test_whole_run_as_make_qemu_does_it(prepared, device, topology):
+    command = [sys.executable, emulate.__file__, "--topology", topology, "--packages", "800", "--device", *device]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, done.stdout + done.stderr
+    report = json.loads((emulate.OUT / "report.json").read_text())
+    assert report["cycles"] >= emulate.LEAST_CYCLES and report["fallbacks"] == 0
+    assert report["verify"]["cycles"] == report["cycles"]
+    assert (report["device"], report["emulation"]["topology"]) == (device[0], topology)
+    assert (report["device_cycles"] > 0) == (device[0] == "rtl")

@@ -3,7 +3,7 @@
 
 import os
 
-from cli_harness import FOUND, OK, MockSystem, merapi_of_nobody
+from cli_harness import FOUND, OK, MockSystem, binary, merapi, merapi_of_nobody
 
 
 def finding(done, check):
@@ -94,6 +94,17 @@ def test_region_not_committed(system):
     system.expander("mem0")
     system.region("region0", ["mem0"], committed=0)
     problem(system, "region region0", "cxl enable-region region0")
+
+
+def test_device_of_another_coherence_mode(system, window_file, start):
+    device = start(binary("merapi-device"), "--model", "--coherence", "non-coherent", "--window", window_file)
+    device.wait_line("ready")
+    # A host meets it and leaves again.
+    assert merapi("reset", window_file).status != OK
+    one = finding(system.run("doctor", "--json"), f"window file:{window_file}")
+    assert one["verdict"] == "problem"
+    assert "prepared for coherent, device is non_coherent" in one["found"]
+    assert "coherent" in one["remedy"]
 
 
 def test_device_in_use_is_told(system):

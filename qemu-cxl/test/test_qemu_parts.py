@@ -179,8 +179,9 @@ def test_too_old_a_package_is_refused(capsys):
 
 
 def test_driver_is_in_the_kernels_style(prepared, tmp_path):
-    source = checkpatch.DRIVER / "merapi_tracer.c"
-    assert checkpatch.findings([source]) == []
+    sources = sorted(checkpatch.DRIVER.glob("*.[ch]"))
+    assert len(sources) == 4 and checkpatch.findings(sources) == []
+    source = checkpatch.DRIVER / "tracer_main.c"
     wrong = tmp_path / "wrong.c"
     wrong.write_text(source.read_text().replace("return IRQ_HANDLED;", "return (IRQ_HANDLED);"))
     assert any("return is not a function" in line for line in checkpatch.findings([wrong]))

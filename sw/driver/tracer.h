@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: GPL-2.0-only */
+/*
+ * Tracer of a Merapi expander: a PCI function with a doorbell and one
+ * interrupt. Rings, indexes and status are in the memory that it traces, which
+ * users map from the expander's dax device; nothing of them is known here.
+ *
+ * The registers are described in docs/emulation.md.
+ */
+#ifndef MERAPI_TRACER_H
+#define MERAPI_TRACER_H
+
+#include <linux/fs.h>
+#include <linux/io.h>
+#include <linux/kref.h>
+#include <linux/miscdevice.h>
+#include <linux/rwsem.h>
+#include <linux/spinlock.h>
+#include <linux/sysfs.h>
+#include <linux/types.h>
+#include <linux/wait.h>
+
+struct eventfd_ctx;
+
+#define REG_MAGIC		0x00
+#define REG_VERSION		0x04
+#define REG_SIZE_LOW		0x08
+#define REG_SIZE_HIGH		0x0c
+#define REG_DOORBELL		0x10
+#define REG_ARM			0x14
+#define REG_RESET		0x20
+#define REG_STARTS		0x24
+#define REG_OFFSET_LOW		0x28
+#define REG_OFFSET_HIGH		0x2c
+#define REG_LENGTH_LOW		0x30
+#define REG_LENGTH_HIGH		0x34
+
+/*
+ * Lives until the function is unbound and the last file is closed, whichever
+ * is later.
+ */
+struct tracer {
+	struct kref users;
+	struct miscdevice misc;
+	char name[16];
+	int number;
+	u64 memory_bytes; /* of the expander */
+	u32 version;
+
+	/*
+	 * Guards registers against unbinding: NULL from then on. Held for
+	 * writing while the bounds change.
+	 */
+	struct rw_semaphore gate;
+	u64 window_offset;
+	u64 window_bytes;
+	void __iomem *registers;
+
+	unsigned long open; /* bit 0: somebody has the device open */
+	wait_queue_head_t wait;
+	atomic_t interrupts; /* since the function was bound */
+	atomic_t resets;     /* of the function, by whomever */
+
+	/* Guards what follows; taken in the interrupt handler. */
+	spinlock_t lock;
+	u32 told; /* interrupts that a read has told */
+	struct eventfd_ctx *eventfd;
+};
+
+/* A register, guarded against unbinding: -EIO when the function is gone. */
+int tracer_write(struct tracer *t, u32 offset, u32 value);
+int tracer_read(struct tracer *t, u32 offset, u32 *value);
+
+/* Release of t->users. */
+void tracer_free(struct kref *users);
+
+/* tracer_file.c */
+extern const struct file_operations tracer_file;
+
+/* tracer_bounds.c */
+extern const struct attribute_group *tracer_groups[];
+
+u64 tracer_read64(struct tracer *t, u32 low);
+/* Tell the function what it may reach; the gate is held, or nobody else is. */
+int tracer_bound(struct tracer *t, u64 offset, u64 bytes);
+
+#endif

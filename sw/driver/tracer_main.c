@@ -1,0 +1,208 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * The PCI function of a tracer: binding, registers, interrupt, reset.
+ */
+#include <linux/eventfd.h>
+#include <linux/idr.h>
+#include <linux/interrupt.h>
+#include <linux/module.h>
+#include <linux/pci.h>
+#include <linux/slab.h>
+
+#include "tracer.h"
+
+#define TRACER_VENDOR		0x1234
+#define TRACER_DEVICE		0x4d52
+#define TRACER_MAGIC		0x4950524d /* "MRPI" */
+#define TRACER_VERSION_MAJOR	1
+
+static DEFINE_IDA(tracer_numbers);
+
+void tracer_free(struct kref *users)
+{
+	struct tracer *t = container_of(users, struct tracer, users);
+
+	ida_free(&tracer_numbers, t->number);
+	kfree(t);
+}
+
+static irqreturn_t tracer_interrupt(int irq, void *data)
+{
+	struct tracer *t = data;
+
+	atomic_inc(&t->interrupts);
+	spin_lock(&t->lock);
+	if (t->eventfd)
+		eventfd_signal(t->eventfd);
+	spin_unlock(&t->lock);
+	wake_up_interruptible_all(&t->wait);
+	return IRQ_HANDLED;
+}
+
+int tracer_write(struct tracer *t, u32 offset, u32 value)
+{
+	int status = -EIO;
+
+	down_read(&t->gate);
+	if (t->registers) {
+		iowrite32(value, t->registers + offset);
+		status = 0;
+	}
+	up_read(&t->gate);
+	return status;
+}
+
+int tracer_read(struct tracer *t, u32 offset, u32 *value)
+{
+	int status = -EIO;
+
+	down_read(&t->gate);
+	if (t->registers) {
+		*value = ioread32(t->registers + offset);
+		status = 0;
+	}
+	up_read(&t->gate);
+	return status;
+}
+
+static int tracer_identify(struct tracer *t, struct device *device)
+{
+	u32 magic = ioread32(t->registers + REG_MAGIC);
+
+	if (magic != TRACER_MAGIC)
+		return dev_err_probe(device, -ENODEV,
+				     "expected a tracer (%#x), found %#x\n",
+				     TRACER_MAGIC, magic);
+	t->version = ioread32(t->registers + REG_VERSION);
+	if (t->version >> 16 != TRACER_VERSION_MAJOR)
+		return dev_err_probe(device, -ENODEV,
+				     "expected contract %u, found %u.%u\n",
+				     TRACER_VERSION_MAJOR, t->version >> 16,
+				     t->version & 0xffff);
+	t->memory_bytes = tracer_read64(t, REG_SIZE_LOW);
+	/* All of it until the administrator says otherwise. */
+	if (tracer_bound(t, 0, t->memory_bytes))
+		return dev_err_probe(device, -ENODEV,
+				     "expected to trace %#llx bytes, found that the function refuses\n",
+				     t->memory_bytes);
+	return 0;
+}
+
+static int tracer_start(struct tracer *t, struct pci_dev *pdev)
+{
+	int status = pcim_enable_device(pdev);
+
+	if (status)
+		return dev_err_probe(&pdev->dev, status, "cannot enable\n");
+	status = pcim_iomap_regions(pdev, BIT(0), KBUILD_MODNAME);
+	if (status)
+		return dev_err_probe(&pdev->dev, status, "cannot map BAR 0\n");
+	t->registers = pcim_iomap_table(pdev)[0];
+	status = tracer_identify(t, &pdev->dev);
+	if (status)
+		return status;
+	pci_set_master(pdev);
+	status = pci_alloc_irq_vectors(pdev, 1, 1, PCI_IRQ_MSIX);
+	if (status < 0)
+		return dev_err_probe(&pdev->dev, status, "no interrupt\n");
+	return devm_request_irq(&pdev->dev, pci_irq_vector(pdev, 0),
+				tracer_interrupt, 0, t->name, t);
+}
+
+static void tracer_put(void *data)
+{
+	struct tracer *t = data;
+
+	kref_put(&t->users, tracer_free);
+}
+
+static int tracer_probe(struct pci_dev *pdev, const struct pci_device_id *id)
+{
+	struct tracer *t = kzalloc(sizeof(*t), GFP_KERNEL);
+	int status;
+
+	if (!t)
+		return -ENOMEM;
+	t->number = ida_alloc(&tracer_numbers, GFP_KERNEL);
+	if (t->number < 0) {
+		status = t->number;
+		kfree(t);
+		return status;
+	}
+	kref_init(&t->users);
+	init_rwsem(&t->gate);
+	init_waitqueue_head(&t->wait);
+	spin_lock_init(&t->lock);
+	snprintf(t->name, sizeof(t->name), "merapi%d", t->number);
+	/* The first resource: given back after the interrupt is. */
+	status = devm_add_action_or_reset(&pdev->dev, tracer_put, t);
+	if (status)
+		return status;
+	status = tracer_start(t, pdev);
+	if (status)
+		return status;
+	t->misc.minor = MISC_DYNAMIC_MINOR;
+	t->misc.name = t->name;
+	t->misc.fops = &tracer_file;
+	t->misc.parent = &pdev->dev;
+	pci_set_drvdata(pdev, t);
+	status = misc_register(&t->misc);
+	if (status)
+		return dev_err_probe(&pdev->dev, status, "no /dev/%s\n",
+				     t->name);
+	dev_info(&pdev->dev, "%s traces %llu MiB\n", t->name,
+		 t->memory_bytes >> 20);
+	return 0;
+}
+
+static void tracer_wake_all(struct tracer *t)
+{
+	atomic_inc(&t->resets);
+	wake_up_interruptible_all(&t->wait);
+}
+
+static void tracer_remove(struct pci_dev *pdev)
+{
+	struct tracer *t = pci_get_drvdata(pdev);
+
+	misc_deregister(&t->misc);
+	down_write(&t->gate);
+	WRITE_ONCE(t->registers, NULL);
+	up_write(&t->gate);
+	tracer_wake_all(t);
+}
+
+/* The function has forgotten that it was armed, and its bounds. */
+static void tracer_reset_done(struct pci_dev *pdev)
+{
+	struct tracer *t = pci_get_drvdata(pdev);
+
+	down_write(&t->gate);
+	if (t->registers && tracer_bound(t, t->window_offset, t->window_bytes))
+		dev_err(&pdev->dev, "cannot bound the tracer after a reset\n");
+	up_write(&t->gate);
+	tracer_wake_all(t);
+}
+
+static const struct pci_error_handlers tracer_errors = {
+	.reset_done = tracer_reset_done,
+};
+
+static const struct pci_device_id tracer_ids[] = {
+	{ PCI_DEVICE(TRACER_VENDOR, TRACER_DEVICE) },
+	{}
+};
+MODULE_DEVICE_TABLE(pci, tracer_ids);
+
+static struct pci_driver tracer_driver = {
+	.name = KBUILD_MODNAME,
+	.id_table = tracer_ids,
+	.probe = tracer_probe,
+	.remove = tracer_remove,
+	.err_handler = &tracer_errors,
+	.dev_groups = tracer_groups,
+};
+module_pci_driver(tracer_driver);
+
+MODULE_DESCRIPTION("Tracer of a Merapi expander");
+MODULE_LICENSE("GPL");

@@ -116,7 +116,7 @@ def machine_of(args, out, accelerator, **more):
     options = host_run.device_options(args)
     tracer = {"program": args.device_program, "name": args.device, "options": options}
     how = {"clock": args.clock, "accelerator": accelerator, "tracer": tracer}
-    return Machine(args.topology, OUT, shares(out), EXPANDER_BYTES, **how, **more)
+    return Machine(args.topology, args.folder, shares(out), EXPANDER_BYTES, **how, **more)
 
 
 def tracer_window(machine, found):
@@ -128,7 +128,7 @@ def tracer_window(machine, found):
 
 def run(args, out):
     begin = time.monotonic()
-    (OUT / "report.json").unlink(missing_ok=True)
+    (args.folder / "report.json").unlink(missing_ok=True)
     (out / "jvm.log").unlink(missing_ok=True)
     taken = prepare.ready()
     some_packages(out, args.packages)
@@ -164,14 +164,14 @@ def run(args, out):
         "packages": args.packages,
         "says_nothing_about": "speed of hardware: processor, expander and link are emulated",
     }
-    (OUT / "report.json").write_text(json.dumps(result, indent=1) + "\n")
+    (args.folder / "report.json").write_text(json.dumps(result, indent=1) + "\n")
     print()
     for line in report.table(result):
         print(line)
-    print(f"\nreport: {OUT / 'report.json'} (times are those of an emulated processor)")
+    print(f"\nreport: {args.folder / 'report.json'} (times are those of an emulated processor)")
     found = report.problems(result, LEAST_CYCLES)
     if died:
-        found.append(f"the PCI function's process ended during the run; see {OUT / 'device.log'}")
+        found.append(f"the PCI function's process ended during the run; see {args.folder / 'device.log'}")
     for problem in found:
         print(f"qemu: {problem}", file=sys.stderr)
     return 1 if found else 0
@@ -211,6 +211,7 @@ def main():
     parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the program")
     parser.add_argument("--seconds", type=int, default=900, help="longest time the program may take")
     parser.add_argument("--device-program", type=Path, default=DEVICE_PROGRAM)
+    parser.add_argument("--folder", type=Path, default=OUT, help="where the report and the logs go (build/qemu)")
     args = parser.parse_args()
     if args.device not in DEVICES:
         fail(f"DEVICE: expected one of {', '.join(sorted(DEVICES))}, found '{args.device}'", 2)
@@ -222,7 +223,7 @@ def main():
     check_inputs(args)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, host_run.stop_on_signal)
-    out = OUT / "out"
+    out = args.folder / "out"
     out.mkdir(parents=True, exist_ok=True)
     try:
         with exclusive("qemu"):

@@ -44,16 +44,25 @@ module line_fetch (
   wire answer = answer_valid && answer_tag < 12 && asked[answer_tag];
   wire request = req_valid && !busy[req_slot] && started;
 
+  // The lane's four places for lines, of which it takes one when it likes.
+  reg [2:0] places = 0;
+  wire place = places < 4;
+  always @(posedge clock) places <= places + (line_valid && place) - (line_ready && places != 0);
+
+  // Memories are clear at the beginning of a proof, so that nothing is to be swept.
   LineFetch fetch (
       .clock(clock),
       .reset(reset),
+      .io_powerUp(1'b0),
+      .io_rest(!request),
+      .io_room(places <= 2),
       .io_request_ready(req_ready),
       .io_request_valid(request),
       .io_request_bits_slot(req_slot),
       .io_request_bits_line(number(req_line)),
       .io_prefetch_valid(prefetch_valid && started),
       .io_prefetch_bits(number(prefetch_line)),
-      .io_line_ready(line_ready),
+      .io_line_ready(place),
       .io_line_valid(line_valid),
       .io_line_bits_slot(line_slot),
       .io_line_bits_data(line_data),
@@ -74,7 +83,7 @@ module line_fetch (
         busy[req_slot] <= 1;
         wants[req_slot] <= req_line;
       end
-      if (line_valid && line_ready) busy[line_slot] <= 0;
+      if (line_valid && place) busy[line_slot] <= 0;
       if (answer) asked[answer_tag] <= 0;
       if (read_valid && read_ready) begin
         asked[read_tag] <= 1;
@@ -91,7 +100,7 @@ module line_fetch (
   reg hit = 0, hinted = 0;
   always @(posedge clock) begin
     if (answer) lines <= lines + !(&lines);
-    if (line_valid && line_ready && lines == 1 && line_slot != 0) hit <= 1;
+    if (line_valid && place && lines == 1 && line_slot != 0) hit <= 1;
     if (answer && answer_tag >= 8) hinted <= 1;
     goal : assert (!(hit && hinted && busy == 0 && quiet));
   end

@@ -44,7 +44,7 @@ class GreyStore(p: TracerParameters) extends Module {
   val bottom = RegInit(0.U(address.W))
   val count  = RegInit(0.U((address + 1).W))
   val lines  = RegInit(0.U(p.lineAddress.W)) // lines in the spill area
-  val out    = Module(new Queue(new Grey(p), 4, flow = true))
+  val out    = Module(new Queue(new Grey(p), 4))
   io.take <> out.io.deq
 
   object State extends ChiselEnum { val Idle, Gather, Store, Stored, Fetch, Fetched, Scatter = Value }

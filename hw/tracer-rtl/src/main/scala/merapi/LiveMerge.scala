@@ -17,6 +17,7 @@ class LiveMerge(p: TracerParameters) extends Module {
     val flush = Input(Bool()) // level, when no update comes
     val empty = Output(Bool())
   })
+  val in     = Queue(io.in, 2) // ready by itself
   val valid  = RegInit(0.U(places.W))
   val region = Reg(Vec(places, UInt(p.regionBits.W)))
   val words  = Reg(Vec(places, UInt((p.objectBits + 1).W)))
@@ -24,21 +25,21 @@ class LiveMerge(p: TracerParameters) extends Module {
   val out    = Module(new Queue(new LiveWords(p), 2))
   io.out <> out.io.deq
 
-  val hits  = VecInit(region.zipWithIndex.map { case (r, i) => valid(i) && r === io.in.bits.region })
+  val hits  = VecInit(region.zipWithIndex.map { case (r, i) => valid(i) && r === in.bits.region })
   val hit   = hits.asUInt.orR
   val full  = valid.andR
   val place = Mux(hit, OHToUInt(hits), Mux(full, victim, PriorityEncoder(~valid)))
-  val evict = io.in.valid && !hit && full
+  val evict = in.valid && !hit && full
   val leave = Mux(io.flush, PriorityEncoder(valid), victim)
-  out.io.enq.valid       := evict || (io.flush && valid.orR && !io.in.valid)
+  out.io.enq.valid       := evict || (io.flush && valid.orR && !in.valid)
   out.io.enq.bits.region := region(leave)
   out.io.enq.bits.words  := words(leave)
-  io.in.ready            := !evict || out.io.enq.ready
-  when(io.in.fire) {
-    region(place) := io.in.bits.region
-    words(place)  := Mux(hit, words(place), 0.U) + io.in.bits.words
+  in.ready               := !evict || out.io.enq.ready
+  when(in.fire) {
+    region(place) := in.bits.region
+    words(place)  := Mux(hit, words(place), 0.U) + in.bits.words
     valid         := valid | UIntToOH(place, places)
     when(evict) { victim := victim + 1.U }
   }.elsewhen(out.io.enq.fire) { valid := valid & ~UIntToOH(leave, places) }
-  io.empty := !valid.orR && !out.io.deq.valid
+  io.empty := !in.valid && !valid.orR && !out.io.deq.valid
 }

@@ -114,7 +114,7 @@ object TracerParameters {
     lanes = 4,
     slots = 32,
     heapLines = 512,
-    shapeSets = 128,
+    shapeSets = 512,
     bitmapLines = 16384,
     bitmapMisses = 16,
     bitmapWaiters = 4,

@@ -65,7 +65,8 @@ class Reporter(p: TracerParameters) extends Module {
   val seal  = state === State.Idle && !io.drop && wants.reduce(_ || _)
   val kinds = Seq(Contract.Comp.ShapeSeen, Contract.Comp.Defer, Contract.Comp.Defer)
   val flags = Seq(0, 0, 1 << Contract.DeferFlag.Unsized)
-  io.control.ready := state === State.Idle && !io.drop && !wants.reduce(_ || _)
+  val waiting = WireDefault(false.B) // a report that is not in a batch yet
+  io.control.ready := state === State.Idle && !io.drop && !wants.reduce(_ || _) && !waiting
   val sealAt = PriorityEncoder(wants)
   when(seal) {
     for ((b, i) <- batches.zipWithIndex) {
@@ -109,11 +110,12 @@ class Reporter(p: TracerParameters) extends Module {
   io.produced := produced
   io.full    := state === State.Ready && !room
   io.quiet   := state =/= State.Wait
-  io.empty   := state === State.Idle && batches.map(_.count === 0.U).reduce(_ && _)
 
   // Klasses.
   val seenPick = Module(new RRArbiter(UInt(64.W), p.lanes))
-  seenPick.io.in.zip(io.seen).foreach { case (a, b) => a <> b }
+  // Lanes have places of their own here, ready by themselves; what is in them counts as batched.
+  val seenIn = io.seen.map(s => Queue(s, 2, flush = Some(io.drop)))
+  seenPick.io.in.zip(seenIn).foreach { case (a, b) => a <> b }
   private val indexBits = log2Ceil(p.seenKlasses)
   val known   = Mem(p.seenKlasses, UInt(64.W))
   val isKnown = RegInit(0.U(p.seenKlasses.W))
@@ -133,7 +135,8 @@ class Reporter(p: TracerParameters) extends Module {
 
   // Objects.
   val deferPick = Module(new RRArbiter(new Deferred(p), p.lanes))
-  deferPick.io.in.zip(io.deferred).foreach { case (a, b) => a <> b }
+  val deferIn = io.deferred.map(d => Queue(d, 2, flush = Some(io.drop)))
+  deferPick.io.in.zip(deferIn).foreach { case (a, b) => a <> b }
   val unsized = deferPick.io.out.bits.unsized
   val address = io.config.heapBase + Cat(deferPick.io.out.bits.obj, 0.U(3.W))
   deferPick.io.out.ready := !io.drop && Mux(
@@ -148,6 +151,8 @@ class Reporter(p: TracerParameters) extends Module {
       b.count          := b.count + 1.U
     }
   }
+  waiting  := seenPick.io.out.valid || deferPick.io.out.valid
+  io.empty := state === State.Idle && batches.map(_.count === 0.U).reduce(_ && _) && !waiting
   when(io.drop) {
     batches.foreach(_.count := 0.U)
     when(state === State.Ready) { state := State.Idle }

@@ -21,10 +21,11 @@ object Phase extends ChiselEnum {
 /** What a slot remembers between two lines. */
 class SlotWork(p: TracerParameters) extends Bundle {
   val phase = Phase()
-  val line  = UInt(p.lineAddress.W) // of the window: to be fetched next
-  val word  = UInt(4.W)             // Size: which 4-byte word of the line
-  val klass = UInt(64.W)            // Size
-  val spans = Vec(4, new Span(p))   // References
+  val line  = UInt(p.lineAddress.W)       // to be fetched next; counted from the heap's first, and around
+  val word  = UInt(4.W)                   // Size: which 4-byte word of the line
+  val klass = UInt(64.W)                  // Size
+  val slots = UInt(ScanJob.slots(p).W)    // References: which of the line's slots are the object's
+  val spans = Vec(4, new Span(p))         // References
   // Further blocks in the shape extension: position in half lines (four blocks), and how many blocks are left.
   val extension     = UInt((p.lineAddress + 1).W)
   val extensionLeft = UInt(ShapeLimits.bits.W)
@@ -59,10 +60,10 @@ class Piece(p: TracerParameters) extends Bundle {
 /** Objects of one lane, from grey to their references, many at once.
   *
   * {{{
-  *   greys ────┐  limit    fetch       klass word   size, live words,   references
-  *   continued ┴─ check ── line(s) ──> and shape ──> seen, deferred ──> of the line ──> filter
-  *       ^                                  │              │                │
-  *       └──────── slot's work ─────────────┴──────────────┴────────────────┘
+  *   greys ────┐  limit    fetch     klass   shape   size, live words,   references
+  *   continued ┴─ check ── line(s) ─ word ── cache ─ seen, deferred ──┬─ of the line ──> filter
+  *       ^                                                            │
+  *       └──────────────────────── slot's work ─────────── next line ─┘
   * }}}
   *
   * What goes on after a line comes before new greys, except long arrays: those come last, so that what an array
@@ -71,8 +72,12 @@ class Piece(p: TracerParameters) extends Bundle {
   * any grey store is half full (`arraysWait`) no array goes on that leaves its lane a free slot: what arrays reach would
   * end in the spill area and be scanned long after the lines around it.
   *
-  * An object holds one slot from the limit check to its end; per slot there is at most one line request, one queue
-  * entry, one continuation: every queue is as deep as there are slots and is never full.
+  * An object holds one slot from the limit check to its end, which is known before its last references have left; per
+  * slot there is at most one line request, one queue entry, one continuation: every queue is as deep as there are slots
+  * and is never full.
+  *
+  * Every stage is ready by its own registers (queues of two entries and more, or a spare place), so that nothing decides
+  * through two of them in a cycle. Only the shape cache holds what is before it, the line in hand.
   *
   * Why it cannot deadlock: lines come back without waiting for anything; the stages behind them wait only for the
   * reference filter (whose banks never wait for a lane), the live table (memory only) and the reporter. The reporter
@@ -84,6 +89,7 @@ class Piece(p: TracerParameters) extends Bundle {
 class ScanLane(p: TracerParameters) extends Module {
   private val slotBits = log2Ceil(p.slots)
   val io = IO(new Bundle {
+    val powerUp    = Input(Bool())
     val config     = Input(new TraceConfig(p))
     val hold       = Input(Bool())
     val arraysWait = Input(Bool()) // some lane has enough to do
@@ -122,6 +128,14 @@ class ScanLane(p: TracerParameters) extends Module {
   val fresh     = RegInit(0.U(p.slots.W))
   val held      = Mem(p.slots, new Held)
   val work      = Mem(p.slots, new SlotWork(p))
+  // Parts of it that other stages read.
+  class Fetched extends Bundle {
+    val phase = Phase()
+    val word  = UInt(4.W)
+    val klass = UInt(64.W)
+  }
+  val nextLine = Mem(p.slots, UInt(p.lineAddress.W))
+  val fetched  = Mem(p.slots, new Fetched)
   val continued = Module(new Queue(UInt(slotBits.W), p.slots))
   val longs     = Module(new Queue(UInt(slotBits.W), p.slots)) // of arrays with lines left
   private def bitOf(slot: UInt): UInt = UIntToOH(slot, p.slots)
@@ -149,15 +163,19 @@ class ScanLane(p: TracerParameters) extends Module {
 
   val issue    = check.io.out
   val issueObj = issue.bits.obj
-  val tooLate  = Cat(issueObj, 0.U(3.W)) +& 16.U > c.heapBytes // an object has two words at least
+  val lastObj  = RegNext((c.heapBytes - 16.U) >> 3) // an object has two words at least
+  val tooLate  = issueObj > lastObj
   val go       = issue.bits.below && !tooLate
   val fetch    = Module(new LineFetch(p))
+  fetch.io.powerUp           := io.powerUp
   fetch.io.invalidate        := io.invalidate
+  fetch.io.rest              := !check.io.busy
   io.lines <> fetch.io.read
   fetch.io.request.valid     := issue.valid && go
   fetch.io.request.bits.slot := issue.bits.data.slot
-  val headerLine = c.heap + ((issueObj +& 1.U) >> 3)
-  fetch.io.request.bits.line := Mux(issue.bits.data.fresh, headerLine, work.read(issue.bits.data.slot).line)
+  val headerLine = (issueObj +& 1.U) >> 3
+  fetch.io.request.bits.line := c.heap +
+    Mux(issue.bits.data.fresh, headerLine, nextLine.read(issue.bits.data.slot))
   issue.ready := !go || fetch.io.request.ready
   val stale = issue.fire && !go
   // A piece of another lane's array takes a slot when nothing else does.
@@ -171,46 +189,67 @@ class ScanLane(p: TracerParameters) extends Module {
     held.write(Mux(takeFresh, issue.bits.data.slot, slotNew), h)
   }
   val late = Wire(Valid(new FaultReport))
-  late.valid := issue.fire && issue.bits.below && tooLate
-  late.bits  := FaultReport(Contract.Fault.BadObject, c.heapBase + Cat(issueObj, 0.U(3.W)), 0.U)
+  late.valid := RegNext(issue.fire && issue.bits.below && tooLate, false.B)
+  late.bits  := FaultReport(Contract.Fault.BadObject, c.heapBase + Cat(RegNext(issueObj), 0.U(3.W)), 0.U)
 
-  // Klass word and shape.
+  // Lines with their klass words. A place is kept for a line that is found here while it is looked at.
+  private val places = 4
   class Arrived extends Bundle {
     val slot  = UInt(slotBits.W)
     val data  = UInt(p.lineBits.W)
     val phase = Phase()
+    val word  = UInt(4.W)
+    val klass = UInt(64.W)
   }
-  val arrived = Module(new Queue(new Arrived, 1, pipe = true))
-  arrived.io.enq.valid      := fetch.io.line.valid
-  fetch.io.line.ready       := arrived.io.enq.ready
-  arrived.io.enq.bits.slot  := fetch.io.line.bits.slot
-  arrived.io.enq.bits.data  := fetch.io.line.bits.data
-  arrived.io.enq.bits.phase := Mux(
-    fresh(fetch.io.line.bits.slot),
-    Phase.Header,
-    work.read(fetch.io.line.bits.slot).phase
+  private def klassWordAt(obj: UInt): UInt = (obj + 1.U)(2, 0)
+  val arrived   = Module(new Queue(new Arrived, places))
+  val come      = fetch.io.line.bits
+  val comeKept  = fetched.read(come.slot)
+  val comeWords = VecInit((0 until 8).map(i => come.data(64 * i + 63, 64 * i)))
+  val comeWord  = comeWords(klassWordAt(held.read(come.slot).obj))
+  val comeFresh = fresh(come.slot)
+  fetch.io.room      := arrived.io.count <= (places - 2).U
+  fetch.io.line.ready      := arrived.io.enq.ready
+  arrived.io.enq.valid     := fetch.io.line.valid
+  arrived.io.enq.bits.slot := come.slot
+  arrived.io.enq.bits.data := come.data
+  arrived.io.enq.bits.word := comeKept.word
+  arrived.io.enq.bits.phase := Mux(comeFresh, Phase.Header, comeKept.phase)
+  arrived.io.enq.bits.klass := Mux(
+    comeFresh,
+    Mux(c.wideKlass, comeWord, comeWord(31, 0).pad(64)),
+    comeKept.klass
   )
-  val a        = arrived.io.deq.bits
-  val aHeld    = held.read(a.slot)
-  val aWork    = work.read(a.slot)
-  val wordAt   = (aHeld.obj + 1.U)(2, 0)
-  val words    = VecInit((0 until 8).map(i => a.data(64 * i + 63, 64 * i)))
-  val word     = words(wordAt)
-  val inHeader = a.phase === Phase.Header
-  val klass    = Mux(inHeader, Mux(c.wideKlass, word, word(31, 0).pad(64)), aWork.klass)
-  val needs    = inHeader || a.phase === Phase.Size
+
+  // The line in hand, beside its shape.
+  val evaluate = Module(new ObjectEvaluator(p))
+  val scan     = Module(new LineScanner(p))
+  val walk     = Module(new SpanWalk(p))
   val cache    = Module(new ShapeCache(p))
-  cache.io.klass.valid := arrived.io.deq.valid && needs
-  cache.io.klass.bits  := klass
+  val a        = Reg(new Arrived)
+  val aHeld    = Reg(new Held)
+  val aValid   = RegInit(false.B)
+  val inHeader = a.phase === Phase.Header
+  val needs    = inHeader || a.phase === Phase.Size
+  val e        = evaluate.io.in
+  val aLeaves  = e.fire
+  arrived.io.deq.ready := !aValid || aLeaves
+  aValid := arrived.io.deq.valid || (aValid && !aLeaves)
+  when(arrived.io.deq.fire) {
+    a     := arrived.io.deq.bits
+    aHeld := held.read(arrived.io.deq.bits.slot)
+  }
+  cache.io.powerUp     := io.powerUp
+  cache.io.next        := Mux(aValid && !aLeaves, a.klass, arrived.io.deq.bits.klass)
+  cache.io.klass.valid := aValid && needs
+  cache.io.klass.bits  := a.klass
   cache.io.invalidate  := io.invalidate || io.dropShapes
   io.shapes <> cache.io.walker
 
-  val evaluate = Module(new ObjectEvaluator(p))
-  val scan     = Module(new LineScanner(p))
-  val e        = evaluate.io.in
-  e.valid := arrived.io.deq.valid && (!needs || cache.io.done)
-  arrived.io.deq.ready := e.ready && (!needs || cache.io.done)
-  cache.io.accept  := e.fire && needs
+  e.valid := aValid && (!needs || cache.io.done)
+  cache.io.accept := e.fire && needs
+  val wordAt = klassWordAt(aHeld.obj)
+  val words  = VecInit((0 until 8).map(i => a.data(64 * i + 63, 64 * i)))
   // Reported when the object is evaluated for good, not when it goes for its size first.
   val sizesLater = inHeader && (cache.io.shape.kind === Contract.ShapeKind.Mirror.U ||
     (cache.io.shape.kind === Contract.ShapeKind.ObjArray.U || cache.io.shape.kind === Contract.ShapeKind.PrimArray.U) &&
@@ -222,17 +261,17 @@ class ScanLane(p: TracerParameters) extends Module {
   e.bits.phase  := a.phase
   e.bits.obj    := aHeld.obj
   e.bits.count  := aHeld.count
-  e.bits.work   := aWork
-  e.bits.klass  := klass
+  e.bits.klass  := a.klass
   e.bits.found  := cache.io.found
   e.bits.shape  := cache.io.shape
   e.bits.report := cache.io.found && !cache.io.seen && !cache.io.shape.quiet
   e.bits.extra := Mux(
     inHeader,
-    Mux(c.wideKlass, words((wordAt + 1.U)(2, 0))(31, 0), word(63, 32)),
-    VecInit((0 until 16).map(i => a.data(32 * i + 31, 32 * i)))(aWork.word)
+    Mux(c.wideKlass, words((wordAt + 1.U)(2, 0))(31, 0), words(wordAt)(63, 32)),
+    VecInit((0 until 16).map(i => a.data(32 * i + 31, 32 * i)))(a.word)
   )
   e.bits.extraKnown := !inHeader || !c.wideKlass || wordAt =/= 7.U
+  evaluate.io.work := work.read(evaluate.io.slot)
 
   evaluate.io.config := c
   evaluate.io.hold   := io.hold
@@ -244,32 +283,38 @@ class ScanLane(p: TracerParameters) extends Module {
   scan.io.in <> evaluate.io.scan
   io.references <> scan.io.references
 
+  walk.io.config := c
+  walk.io.in     := evaluate.io.walk
+
   // Few objects in flight that lie one after the other (a list): the memory's latency would be all there is, so lines
   // ahead are asked for on suspicion.
   val few      = RegNext(PopCount(free) >= (p.slots - ScanLane.few).U, false.B)
-  val lastLine = RegEnable(headerLine, takeFresh)
-  val ahead    = headerLine - lastLine
-  val behind   = lastLine - headerLine
+  val isNew    = RegNext(takeFresh, false.B)
+  val newLine  = RegEnable(headerLine.pad(p.lineAddress)(p.lineAddress - 1, 0), takeFresh)
+  val lastLine = RegEnable(newLine, isNew)
+  val ahead    = newLine - lastLine
+  val behind   = lastLine - newLine
   val up       = ahead =/= 0.U && ahead <= ScanLane.near.U
   val down     = behind =/= 0.U && behind <= ScanLane.near.U
-  val guess    = Mux(up, headerLine + ScanLane.distance.U, headerLine - ScanLane.distance.U)
-  val inHeap   = guess >= c.heap && guess < c.heap + (c.heapBytes >> p.lineLog2)
-  fetch.io.prefetch.valid := scan.io.prefetch.valid || (takeFresh && few && (up || down) && inHeap)
-  fetch.io.prefetch.bits  := Mux(scan.io.prefetch.valid, scan.io.prefetch.bits, guess)
+  val guess    = RegNext(Mux(up, newLine + ScanLane.distance.U, newLine - ScanLane.distance.U))
+  val guesses  = RegNext(isNew && few && (up || down), false.B)
+  val inHeap   = guess < (c.heapBytes >> p.lineLog2)
+  fetch.io.prefetch.valid := walk.io.prefetch.valid || (guesses && inHeap)
+  fetch.io.prefetch.bits  := c.heap + Mux(walk.io.prefetch.valid, walk.io.prefetch.bits, guess)
 
   val share = Module(new ArrayShare(p))
-  share.io.config := c
-  share.io.in <> scan.io.continue
-  share.io.obj := scan.io.obj
+  share.io.in  := walk.io.continue
+  share.io.obj := walk.io.obj
   io.shareOut <> share.io.piece
   val idle = RegNext(!io.grey.valid && !continued.io.deq.valid && !longs.io.deq.valid && !io.arraysWait, false.B)
   pieceIn.io.enq.valid := io.shareIn.valid && idle && !io.hold
   pieceIn.io.enq.bits  := io.shareIn.bits
   io.shareIn.ready     := pieceIn.io.enq.ready && idle && !io.hold
 
-  // One continuation a cycle: the scanner's, the evaluator's, another lane's piece.
+  // One continuation a cycle: the walk's, which never waits, the evaluator's, another lane's piece.
   val keep = Module(new Arbiter(new Continuation(p), 3))
-  keep.io.in(0) <> share.io.out
+  keep.io.in(0).valid := share.io.out.valid
+  keep.io.in(0).bits  := share.io.out.bits
   keep.io.in(1) <> evaluate.io.continue
   val pieceRoom = free.orR && !takeFresh && !allocate
   keep.io.in(2).valid     := pieceIn.io.deq.valid && pieceRoom
@@ -278,7 +323,16 @@ class ScanLane(p: TracerParameters) extends Module {
   pieceIn.io.deq.ready    := keep.io.in(2).ready && pieceRoom
   takePiece               := pieceIn.io.deq.fire
   keep.io.out.ready := true.B
-  when(keep.io.out.fire) { work.write(keep.io.out.bits.slot, keep.io.out.bits.work) }
+  val kept = keep.io.out.bits
+  when(keep.io.out.fire) {
+    work.write(kept.slot, kept.work)
+    nextLine.write(kept.slot, kept.work.line)
+    val f = Wire(new Fetched)
+    f.phase := kept.work.phase
+    f.word  := kept.work.word
+    f.klass := kept.work.klass
+    fetched.write(kept.slot, f)
+  }
   val keepLong = (keep.io.in(0).valid && share.io.long) || takePiece
   for ((queue, mine) <- Seq(continued -> !keepLong, longs -> keepLong)) {
     queue.io.enq.valid := keep.io.out.valid && mine
@@ -287,7 +341,7 @@ class ScanLane(p: TracerParameters) extends Module {
   }
 
   val ended = Mux(evaluate.io.end.valid, bitOf(evaluate.io.end.bits), 0.U) |
-    Mux(scan.io.end.valid, bitOf(scan.io.end.bits), 0.U) |
+    Mux(walk.io.end.valid, bitOf(walk.io.end.bits), 0.U) |
     Mux(stale, bitOf(issue.bits.data.slot), 0.U)
   free := (free | ended) & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U)
   fresh := (fresh & ~Mux(keep.io.out.fire, bitOf(keep.io.out.bits.slot), 0.U)) |
@@ -295,19 +349,20 @@ class ScanLane(p: TracerParameters) extends Module {
   assert((free & ended) === 0.U, "a slot ended twice")
 
   io.fault    := FaultReport.first(Seq(late, check.io.fault, evaluate.io.fault))
-  io.empty    := free.andR && !pieceIn.io.deq.valid
-  io.quiet := !check.io.busy && fetch.io.quiet && !arrived.io.deq.valid && evaluate.io.quiet && scan.io.quiet
+  io.empty    := free.andR && !pieceIn.io.deq.valid && !scan.io.busy
+  io.quiet := !check.io.busy && fetch.io.quiet && !isNew && !guesses && !arrived.io.deq.valid && !aValid &&
+    evaluate.io.quiet && walk.io.quiet && !walk.io.prefetch.valid && !scan.io.busy
   io.events.scanned     := evaluate.io.scanned
   io.events.hit         := cache.io.accept && cache.io.found
   io.events.missed      := cache.io.missed
   io.events.stale       := stale
   io.events.fetched     := fetch.io.fetched
-  io.events.slotsRead   := scan.io.slotsRead
-  io.events.slotsNull   := scan.io.slotsNull
+  io.events.slotsRead   := PopCount(evaluate.io.slotsRead)
+  io.events.slotsNull   := PopCount(evaluate.io.slotsNull)
   io.events.stallGrey   := free.andR && !io.grey.valid
   io.events.stallMark   := io.references.valid && !io.references.ready
-  io.events.stallShape  := arrived.io.deq.valid && needs && !cache.io.done
-  io.events.stallMemory := !free.andR && !arrived.io.deq.valid && !scan.io.busy
+  io.events.stallShape  := aValid && needs && !cache.io.done
+  io.events.stallMemory := !free.andR && !arrived.io.deq.valid && !aValid && !scan.io.busy
 }
 
 object ScanLane {

@@ -10,25 +10,26 @@ object ShapeLimits {
   val bits = 24
 }
 
+/** References of an object: [start, end) in units of four bytes from its start; equal when the block is not there. */
 class ShapeBlock extends Bundle {
-  val offset = UInt(ShapeLimits.bits.W)
-  val count  = UInt(ShapeLimits.bits.W)
+  val start = UInt((ShapeLimits.bits - 2).W)
+  val end   = UInt((ShapeLimits.bits + 2).W)
 }
 
-/** A checked shape. */
+/** A checked shape, as lanes use it. */
 class Shape(p: TracerParameters) extends Bundle {
   val kind        = UInt(3.W)
   val quiet       = Bool()
   val elementLog2 = UInt(2.W)
-  val header      = UInt(ShapeLimits.bits.W)
-  val size        = UInt(ShapeLimits.bits.W) // words
+  val size        = UInt(ShapeLimits.bits.W) // words; of an array, its header's bytes
   val blockCount  = UInt(ShapeLimits.bits.W)
-  val extension   = UInt(p.lineAddress.W)    // line of the window
+  val extension   = UInt(p.lineAddress.W)    // line, counted from the heap's first
   val blocks      = Vec(Contract.ShapeInlineBlocks.toInt, new ShapeBlock)
 }
 
-/** Answer of the walker: `found` with a shape, or none. */
+/** Answer of the walker: `found` with a shape, or none. All lanes hear it, whoever asked. */
 class ShapeAnswer(p: TracerParameters) extends Bundle {
+  val klass = UInt(64.W)
   val found = Bool()
   val shape = new Shape(p)
 }
@@ -38,7 +39,9 @@ class ShapePort(p: TracerParameters) extends Bundle {
   val answer = Flipped(Valid(new ShapeAnswer(p)))
 }
 
-/** Looks shapes up in the window's table, one at a time, for all lanes, and checks them. */
+/** Looks shapes up in the window's table, one at a time, for all lanes, and checks them. What one lane asks for, all
+  * have: lanes meet the same klasses.
+  */
 class ShapeWalker(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val config = Input(new TraceConfig(p))
@@ -48,10 +51,9 @@ class ShapeWalker(p: TracerParameters) extends Module {
     val absent = Output(Bool())
     val fault  = Valid(new FaultReport)
   })
-  object State extends ChiselEnum { val Idle, Ask, Wait, Check, Tell = Value }
+  object State extends ChiselEnum { val Idle, Hash, Home, Ask, Wait, Judge, Check, Tell = Value }
   val state = RegInit(State.Idle)
   val klass = Reg(UInt(64.W))
-  val lane  = Reg(UInt(log2Ceil(p.lanes max 2).W))
   val probe = Reg(UInt(log2Ceil(Contract.ShapeProbeLimit.toInt + 1).W))
   val line  = Reg(UInt(p.lineBits.W))
   val found = Reg(Bool())
@@ -61,8 +63,11 @@ class ShapeWalker(p: TracerParameters) extends Module {
   pick.io.out.ready := state === State.Idle
 
   val c      = io.config
-  val folded = klass(31, 0) ^ klass(63, 32)
-  val home   = (folded * Contract.ShapeHashMultiplier.U(32.W))(31, 0) >> (32.U - c.shapesLog2)
+  // The hash, a byte of the folded klass word a cycle, the highest first.
+  val folded  = Reg(UInt(32.W))
+  val product = Reg(UInt(32.W))
+  val bytes   = Reg(UInt(2.W))
+  val home    = RegNext(product >> (32.U - c.shapesLog2))
   val mask   = ((1.U(32.W) << c.shapesLog2) - 1.U)(31, 0)
   val slots  = (1.U(32.W) << c.shapesLog2)(31, 0)
   io.read.request.valid     := state === State.Ask
@@ -76,13 +81,15 @@ class ShapeWalker(p: TracerParameters) extends Module {
   shape.kind        := kind8
   shape.quiet       := field(L.Flags, 1)(Contract.ShapeFlag.Quiet)
   shape.elementLog2 := field(L.ElementLog2, 1)
-  shape.header      := field(L.HeaderBytes, 4)
-  shape.size        := field(L.SizeWords, 4)
+  val isArray = kind8 === ShapeKind.ObjArray.U || kind8 === ShapeKind.PrimArray.U
+  shape.size        := Mux(isArray, field(L.HeaderBytes, 4), field(L.SizeWords, 4))
   shape.blockCount  := field(L.BlockCount, 4)
-  shape.extension   := c.extension + (field(L.Extension, 8) >> 6)
+  shape.extension   := RegNext(c.extension - c.heap) + (field(L.Extension, 8) >> 6)
   for (i <- 0 until 4) {
-    shape.blocks(i).offset := field(L.Block + 8 * i + Contract.RefBlockLayout.Offset, 4)
-    shape.blocks(i).count  := field(L.Block + 8 * i + Contract.RefBlockLayout.Count, 4)
+    val start = field(L.Block + 8 * i + Contract.RefBlockLayout.Offset, 4)(ShapeLimits.bits - 1, 2)
+    val count = field(L.Block + 8 * i + Contract.RefBlockLayout.Count, 4)(ShapeLimits.bits - 1, 0)
+    shape.blocks(i).start := start
+    shape.blocks(i).end   := start +& Mux(shape.blockCount > i.U, Mux(c.wideOops, Cat(count, 0.U(1.W)), count), 0.U)
   }
   // Fields against each other, at full width.
   val size       = field(L.SizeWords, 4)
@@ -117,6 +124,7 @@ class ShapeWalker(p: TracerParameters) extends Module {
       ShapeKind.Host.U      -> true.B
     )
   )
+  val goodNow = RegNext(good)
   // A block of a good shape ends within the object: so its offset and count are within the limit as well.
   val large = (size >> ShapeLimits.bits).orR || (header >> ShapeLimits.bits).orR ||
     (kind8 === ShapeKind.Instance.U && (size >> (ShapeLimits.bits - 3)).orR)
@@ -129,26 +137,37 @@ class ShapeWalker(p: TracerParameters) extends Module {
     is(State.Idle) {
       when(pick.io.out.fire) {
         klass := pick.io.out.bits
-        lane  := pick.io.chosen
         probe := 0.U
         found := false.B
         val special = pick.io.out.bits === Contract.ShapeKeyEmpty.U || pick.io.out.bits.andR
-        state := Mux(special, State.Tell, State.Ask)
+        state   := Mux(special, State.Tell, State.Hash)
+        folded  := pick.io.out.bits(31, 0) ^ pick.io.out.bits(63, 32)
+        product := 0.U
+        bytes   := 0.U
         io.absent := special
       }
     }
+    is(State.Hash) {
+      product := Cat(product(23, 0), 0.U(8.W)) + (folded(31, 24) * Contract.ShapeHashMultiplier.U(32.W))(31, 0)
+      folded  := folded << 8
+      bytes   := bytes + 1.U
+      when(bytes.andR) { state := State.Home }
+    }
+    is(State.Home) { state := State.Ask }
     is(State.Ask) { when(io.read.request.fire) { state := State.Wait } }
     is(State.Wait) {
       when(io.read.response.valid) {
         line  := io.read.response.bits.data
-        state := State.Check
+        state := State.Judge
       }
     }
+    // One cycle for the fields against each other.
+    is(State.Judge) { state := State.Check }
     is(State.Check) {
       val last = probe === (Contract.ShapeProbeLimit - 1).U || probe +& 1.U === slots
       when(key === klass) {
-        found          := good && !large
-        io.fault.valid := !good
+        found          := goodNow && !large
+        io.fault.valid := !goodNow
         state          := State.Tell
       }.elsewhen(key === Contract.ShapeKeyEmpty.U || last) {
         io.absent := true.B
@@ -160,78 +179,11 @@ class ShapeWalker(p: TracerParameters) extends Module {
     }
     is(State.Tell) { state := State.Idle }
   }
-  for ((l, i) <- io.lanes.zipWithIndex) {
-    l.answer.valid      := state === State.Tell && lane === i.U
+  for (l <- io.lanes) {
+    l.answer.valid      := state === State.Tell
+    l.answer.bits.klass := klass
     l.answer.bits.found := found
     l.answer.bits.shape := shape
   }
   io.quiet := state === State.Idle
-}
-
-/** Shapes of one lane: two ways, filled from the walker. `seen` is kept per entry: the klass was reported. */
-class ShapeCache(p: TracerParameters) extends Module {
-  private val setBits = log2Ceil(p.shapeSets)
-  val io = IO(new Bundle {
-    val klass      = Flipped(Valid(UInt(64.W)))
-    val done       = Output(Bool()) // the answer below is for `klass`
-    val found      = Output(Bool())
-    val shape      = Output(new Shape(p))
-    val seen       = Output(Bool())
-    val setSeen    = Input(Bool())  // with done: mark it reported
-    val accept     = Input(Bool())  // with done: the answer was taken
-    val forgetSeen = Input(Bool())  // a report did not leave after all
-    val invalidate = Input(Bool())
-    val missed     = Output(Bool())
-    val walker     = new ShapePort(p)
-  })
-  class Entry extends Bundle {
-    val klass = UInt(64.W)
-    val shape = new Shape(p)
-  }
-  val ways  = Seq.fill(2)(Mem(p.shapeSets, new Entry))
-  val valid = Seq.fill(2)(RegInit(0.U(p.shapeSets.W)))
-  val seen  = Seq.fill(2)(RegInit(0.U(p.shapeSets.W)))
-  val older = RegInit(0.U(p.shapeSets.W)) // way to replace next
-
-  val klass = io.klass.bits
-  // Klass words are aligned to eight bytes or are shifted; fold everything.
-  val set   = Fold(klass, 64, setBits)
-  val bit   = UIntToOH(set, p.shapeSets)
-  val reads = ways.map(_.read(set))
-  val hits  = (0 until 2).map(w => valid(w)(set) && reads(w).klass === klass)
-  val hit   = hits.reduce(_ || _)
-
-  object State extends ChiselEnum { val Look, Ask, Wait, Absent = Value }
-  val state = RegInit(State.Look)
-  io.walker.klass.valid := state === State.Ask
-  io.walker.klass.bits  := klass
-  io.missed             := io.walker.klass.fire
-  io.done  := io.klass.valid && ((state === State.Look && hit) || state === State.Absent)
-  io.found := state === State.Look
-  io.shape := Mux(hits(1), reads(1).shape, reads(0).shape)
-  io.seen  := Mux(hits(1), seen(1)(set), seen(0)(set))
-
-  switch(state) {
-    is(State.Look) { when(io.klass.valid && !hit) { state := State.Ask } }
-    is(State.Ask) { when(io.walker.klass.fire) { state := State.Wait } }
-    is(State.Wait) {
-      when(io.walker.answer.valid) { state := Mux(io.walker.answer.bits.found, State.Look, State.Absent) }
-    }
-    is(State.Absent) { when(io.accept) { state := State.Look } }
-  }
-  val fill  = state === State.Wait && io.walker.answer.valid && io.walker.answer.bits.found
-  val entry = Wire(new Entry)
-  entry.klass := klass
-  entry.shape := io.walker.answer.bits.shape
-  for (w <- 0 until 2) {
-    val mine = fill && older(set) === w.U
-    when(mine) { ways(w).write(set, entry) }
-    valid(w) := Mux(io.invalidate, 0.U, Mux(mine, valid(w) | bit, valid(w)))
-    seen(w) := Mux(
-      io.invalidate || io.forgetSeen,
-      0.U,
-      Mux(mine, seen(w) & ~bit, Mux(io.setSeen && state === State.Look && hits(w), seen(w) | bit, seen(w)))
-    )
-  }
-  when(io.accept && state === State.Look) { older := Mux(hits(0), older | bit, older & ~bit) }
 }

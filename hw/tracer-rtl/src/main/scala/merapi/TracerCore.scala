@@ -82,6 +82,7 @@ class TracerCore(p: TracerParameters) extends Module {
 
   for (i <- 0 until p.lanes) {
     val (lane, filter, bank, store) = (lanes(i), filters(i), banks(i), stores(i))
+    lane.io.powerUp    := io.powerUp
     lane.io.config     := c
     lane.io.hold       := hold
     lane.io.arraysWait := arraysWait

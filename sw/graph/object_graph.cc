@@ -2,16 +2,11 @@
 #include "graph/object_graph.h"
 
 #include <errno.h>
-#include <stdio.h>
+
+#include "graph/names.h"
 
 namespace merapi::graph {
 namespace {
-
-std::string hex(uint64_t value) {
-  char text[24];
-  snprintf(text, sizeof text, "%#llx", static_cast<unsigned long long>(value));
-  return text;
-}
 
 merapi_area bitmap_area(uint32_t which) { return merapi_area(MERAPI_AREA_BITMAP0 + which); }
 

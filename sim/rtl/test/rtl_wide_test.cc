@@ -262,7 +262,8 @@ TEST(RtlWide, ChunksSweptAgain) {
       window.limits()[r] = first + kElements * kNodeBytes;
       window.mark(0, at);
     }
-    window.directory()->area[MERAPI_AREA_SPILL] = {0, 0};
+    // An area without a place does not exist, whatever its size says.
+    window.directory()->area[MERAPI_AREA_SPILL] = {0, regions == 256 ? UINT64_C(0) : UINT64_C(1) << 20};
     Random r(regions);
     RtlMachine m(&window, options(&r));
     ASSERT_TRUE(m.attach());

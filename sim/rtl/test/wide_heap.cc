@@ -83,9 +83,21 @@ void WideHeap::make_klasses() {
     k.shape.header_bytes = header;
     k.shape.element_log2 = width == 4 ? 2 : 3;
   }
+  {
+    // Elements far behind the start, as no program has them.
+    Klass& k = add_klass(MERAPI_SHAPE_KIND_OBJ_ARRAY);
+    k.shape.header_bytes = header + 8 * uint32_t(random_.next() >> (43 + random_.below(20)));
+    k.shape.element_log2 = width == 4 ? 2 : 3;
+  }
+  {
+    Klass& k = add_klass(MERAPI_SHAPE_KIND_INSTANCE);
+    uint32_t n = uint32_t(random_.between(200, 2500));
+    k.blocks = {{first, n}};
+    k.shape.size_words = uint32_t(align(first + n * width) / 8);
+  }
   for (uint8_t log2 = 0; log2 <= 3; log2++) {
     Klass& k = add_klass(MERAPI_SHAPE_KIND_PRIM_ARRAY);
-    k.shape.header_bytes = header;
+    k.shape.header_bytes = header + (log2 == 3 ? 8 * uint32_t(random_.next() >> (43 + random_.below(20))) : 0);
     k.shape.element_log2 = log2;
     k.shape.flags = log2 == 0 ? 0 : 1u << MERAPI_SHAPE_FLAG_QUIET;
   }

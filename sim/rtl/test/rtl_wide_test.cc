@@ -292,8 +292,8 @@ TEST(RtlWide, ALongArrayAnywhere) {
     Random r(seed);
     merapi::sim::test::WindowShape s;
     s.oop_bytes = s.klass_bytes = 8;
-    s.region_log2 = 34;
-    s.regions = 64;
+    s.region_log2 = uint8_t(r.between(24, 34));
+    s.regions = 1u << (40 - s.region_log2);
     s.heap_base = r.next() >> 8 << 20 >> 1;
     s.spread_log2 = 42;
     s.spread_seed = seed;
@@ -309,7 +309,6 @@ TEST(RtlWide, ALongArrayAnywhere) {
     array.element_log2 = 3;
     array.header_bytes = 24;
     window.put_shape(array);
-    for (uint32_t i = 0; i < s.regions; i++) window.limits()[i] = uint64_t{i + 1} << s.region_log2;
     auto put = [&](uint64_t at, uint64_t value) { std::memcpy(window.heap() + at, &value, 8); };
     // Half of them across a power of two.
     uint64_t length = r.between(80, 900), most = window.heap_bytes() - 16 * 1024;
@@ -317,11 +316,14 @@ TEST(RtlWide, ALongArrayAnywhere) {
         r.percent(50) ? r.below(most) & ~UINT64_C(7) : (UINT64_C(1) << r.between(14, 39)) - 8 * r.between(4, length);
     put(at + 8, kArray);
     put(at + 16, length);
+    // Nothing but the array is below the limit of its region: a piece that took itself for another object would end.
+    window.limits()[at >> s.region_log2] = at + 8;
     std::set<uint64_t> nodes;
     for (uint64_t i = 0; i < length; i++) {
       uint64_t to = 0;
       if (i % (length / kNodes) == 0) {
         to = (at + (UINT64_C(1) << 38) + r.below(UINT64_C(1) << 37)) % most & ~UINT64_C(7);
+        window.limits()[to >> s.region_log2] = ((to >> s.region_log2) + 1) << s.region_log2;
         put(to + 8, kNode);
         put(to + 16, 0);
         nodes.insert(to);

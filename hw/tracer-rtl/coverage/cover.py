@@ -5,11 +5,11 @@
     cover.py states --scala hw/tracer-rtl/src/main/scala/merapi --rtl build/rtl/sim-small --out states.sv
     cover.py report --data counts.dat --reached reached.txt --report build/coverage/report.json
 
-`states` writes a cover point (and into states.vlt what is not to be counted) for every value of every state machine (an enumeration called State or Op in a module of
-the sources), bound to the design. `report` reads Verilator's counts and the names that the regression noted (counters,
-which stand for stall causes and overflow paths, fault codes, device states, completions) and fails when a state or a
-name is neither reached nor explained in unreached.json, or a share of lines, branches, expressions or bits that toggle
-is below what is asked for.
+`states` writes a cover point for every value of every state machine (an enumeration called State or Op in a module of
+the sources), bound to the design, and into states.vlt what is not to be counted. `report` reads Verilator's counts and
+the names that the regression noted (counters, which stand for stall causes and overflow paths, fault codes, device
+states, completions) and fails when a state or a name is neither reached nor explained in unreached.json, or a share of
+lines, branches, expressions or bits that toggle is below what is asked for.
 """
 
 from __future__ import annotations

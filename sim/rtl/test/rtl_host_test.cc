@@ -159,6 +159,7 @@ TEST(RtlHost, SleepsWhenNothingIsLeft) {
           m.request_pause();
           ASSERT_TRUE(m.sleeps());
           EXPECT_TRUE(m.pause_acknowledged());
+          reached("state", m.state());
           EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_PAUSED));
           m.resume();
           ASSERT_TRUE(m.sleeps());

@@ -96,11 +96,14 @@ class Netlist:
             self.inputs[name], self.outputs[name] = into, out
 
     def asynchronous(self, name: str) -> list[int]:
-        """Wires from which the output of a distributed memory follows without a clock: its read addresses."""
+        """Wires from which the output of a distributed memory follows without a clock: its read addresses. A port
+        whose output is not there (H of a RAM32M16 that others read) is the one that writes."""
         connections = self.cells[name]["connections"]
         dual = any(pin.startswith("DPRA") for pin in connections)
         out: list[int] = []
         for pin, bits in connections.items():
+            if pin.startswith("ADDR") and pin.replace("ADDR", "DO", 1) not in connections:
+                continue
             if pin.startswith(("DPRA", "ADDR")) or (not dual and re.fullmatch(r"A\d?", pin)):
                 out.extend(b for b in bits if isinstance(b, int))
         return out
@@ -121,6 +124,8 @@ class Netlist:
             if k == "RAM":
                 sources = self.asynchronous(name)
             drivers = {self.driver[b] for b in sources if b in self.driver}
+            if drivers and not sequential(k):
+                at[name] = NEVER  # until one of them says when; what follows from quasi-static registers alone never does
             waits[name] = len(drivers)
             for d in drivers:
                 after[d].append(name)

@@ -107,14 +107,15 @@ def test_limits_of_a_preset_are_judged():
     assert synth.judge({"preset": "ddr4-1ch", "total": total, "blocks": []}, devices) == []
 
 
-def test_a_path_costs_what_its_cells_cost():
-    def cell(kind, **pins):
-        return {
-            "type": kind,
-            "port_directions": {p: "output" if p in "OQ" else "input" for p in pins},
-            "connections": {p: [w] for p, w in pins.items()},
-        }
+def cell(kind, **pins):
+    return {
+        "type": kind,
+        "port_directions": {p: "output" if p in ("O", "Q", "DOA") else "input" for p in pins},
+        "connections": {p: [w] for p, w in pins.items()},
+    }
 
+
+def test_a_path_costs_what_its_cells_cost():
     module = {"cells": {
         "from": cell("FDRE", C=1, D=9, Q=2),
         "a": cell("LUT6", I0=2, I1=2, O=3),
@@ -127,6 +128,35 @@ def test_a_path_costs_what_its_cells_cost():
     assert found[0].start == "from"
     want = paths.CLOCK_TO_Q["FD"] + 2 * paths.LUT_NS + paths.LAST_NET_NS + paths.SETUP_NS["FD"]
     assert found[0].ns == pytest.approx(want)
+
+
+def test_what_follows_from_quasi_static_registers_alone_is_on_no_path():
+    module = {"cells": {
+        "constant": cell("FDRE", C=1, D=9, Q=2),
+        "from": cell("FDRE", C=1, D=9, Q=3),
+        "a": cell("LUT1", I0=2, O=4),
+        "b": cell("LUT1", I0=4, O=5),
+        "c": cell("LUT2", I0=5, I1=3, O=6),
+        "to": cell("FDRE", C=1, D=6, Q=7),
+        "still": cell("FDRE", C=1, D=5, Q=8),
+    }}  # fmt: skip
+    found = paths.Netlist(module).paths(lambda name: name == "constant")
+    assert [(p.start, p.end, p.luts) for p in found] == [("from", "to", 1)]
+
+
+def test_a_write_address_is_on_no_path_through_a_memory():
+    module = {"cells": {
+        "reads": cell("FDRE", C=1, D=9, Q=2),
+        "writes": cell("FDRE", C=1, D=9, Q=3),
+        "quick": cell("LUT1", I0=2, O=10),
+        "slow": cell("LUT1", I0=3, O=4),
+        "slower": cell("LUT1", I0=4, O=11),
+        "memory": cell("RAM32M16", ADDRA=10, ADDRH=11, DIA=2, DOA=5, WCLK=1),
+        "to": cell("FDRE", C=1, D=5, Q=6),
+    }}  # fmt: skip
+    found = {p.end: p.start for p in paths.Netlist(module).paths()}
+    assert found["to"] == "reads"
+    assert found["memory"] == "writes"
 
 
 def test_a_loop_is_an_error():

@@ -75,40 +75,54 @@ class BitmapSweep(p: TracerParameters) extends Module {
   io.lines := io.read.request.fire
   when(io.read.response.valid) { buffers.write(io.read.response.bits.tag(tagBits - 1, 0), io.read.response.bits.data) }
 
-  // Bits of the line in use, lowest first.
-  val bits     = RegInit(0.U(p.lineBits.W))
+  // The line in use: its words that hold bits, the word in use, the bit that is offered; lowest first.
+  private val words = p.lineBits / 64
+  val bits     = Reg(Vec(words, UInt(64.W)))
+  val some     = RegInit(0.U(words.W))
   val bitsLine = Reg(UInt(bitLine.W))
+  val word     = RegInit(0.U(64.W))
+  val wordAt   = Reg(UInt((bitLine + log2Ceil(words)).W))
+  val mark     = RegInit(0.U.asTypeOf(Valid(UInt(p.objectBits.W))))
   val slotAt   = used(tagBits - 1, 0)
-  val load     = state === State.Run && used =/= last && arrived(slotAt) && bits === 0.U
-  val lineBits = Cat(used, 0.U(9.W))
-  val ones     = Fill(p.lineBits, 1.U(1.W))
-  val from     = Mux(firstBit > lineBits, (ones << firstBit(8, 0))(p.lineBits - 1, 0), ones)
-  val to       = Mux((endBit >> 9) === used, ~(ones << endBit(8, 0))(p.lineBits - 1, 0), ones)
+  val load     = state === State.Run && used =/= last && arrived(slotAt) && !some.orR
+  val loaded   = buffers.read(slotAt)
+  val loadable = VecInit((0 until words).map(i => loaded(64 * i + 63, 64 * i)))
+  val spent    = !some.orR && word === 0.U && !mark.valid
+  val taken    = WireDefault(false.B)
   when(load) {
-    bits     := buffers.read(slotAt) & from & to
+    bits     := loadable
+    some     := VecInit(loadable.map(_.orR)).asUInt
     bitsLine := used
     used     := used + 1.U
   }
+  // Of a word's bits those of the region.
+  val nextAt    = Cat(bitsLine, PriorityEncoder(some))
+  val firstWord = firstBit >> 6
+  val endWord   = endBit >> 6
+  val ones      = Fill(64, 1.U(1.W))
+  val beyond    = (ones << endBit(5, 0))(63, 0)
+  val from      = Mux(nextAt < firstWord, 0.U, Mux(nextAt === firstWord, (ones << firstBit(5, 0))(63, 0), ones))
+  val to        = Mux(nextAt < endWord, ones, Mux(nextAt === endWord, ~beyond, 0.U))
+  val takeBit   = word =/= 0.U && (!mark.valid || taken)
+  when(word === 0.U && some.orR) {
+    word   := bits(PriorityEncoder(some)) & from & to
+    wordAt := nextAt
+    some   := some & (some - 1.U)
+  }.elsewhen(takeBit) { word := word & (word - 1.U) }
+  when(takeBit) { mark.bits := Cat(wordAt, PriorityEncoder(word)) }
+  mark.valid := takeBit || (mark.valid && !taken)
   val fillBit = Mux(io.read.response.valid, UIntToOH(io.read.response.bits.tag, p.sweepReads), 0.U)
   val loadBit = Mux(load, UIntToOH(slotAt, p.sweepReads), 0.U)
   arrived := (arrived | fillBit) & ~loadBit
 
-  val words   = VecInit((0 until 8).map(i => bits(64 * i + 63, 64 * i)))
-  val wordAt  = PriorityEncoder(words.map(_.orR))
-  val bitAt   = PriorityEncoder(words(wordAt))
-  val markBit = Cat(bitsLine, wordAt, bitAt)(p.objectBits - 1, 0)
-  val bank    = Bank.of(p, markBit)
-  val offer   = bits =/= 0.U && !io.hold
+  val bank  = Bank.of(p, mark.bits)
+  val offer = mark.valid && !io.hold
   for ((g, i) <- io.greys.zipWithIndex) {
     g.valid      := offer && bank === i.U
-    g.bits.obj   := c.objectOf(markBit)
+    g.bits.obj   := c.objectOf(mark.bits)
     g.bits.count := false.B
   }
-  val taken = offer && VecInit(io.greys.map(_.ready))(bank)
-  when(taken) {
-    val cleared = words(wordAt) & (words(wordAt) - 1.U)
-    bits := VecInit((0 until 8).map(i => Mux(wordAt === i.U, cleared, words(i)))).asUInt
-  }
+  taken      := offer && VecInit(io.greys.map(_.ready))(bank)
   io.blocked := offer && !taken
 
   switch(state) {
@@ -133,7 +147,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
       state    := State.Run
     }
     is(State.Run) {
-      when(used === last && bits === 0.U) {
+      when(used === last && spent) {
         region := region + 1.U
         when(region + 1.U === end) {
           state := State.Idle

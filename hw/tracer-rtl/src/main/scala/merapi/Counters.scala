@@ -20,6 +20,7 @@ object Counters {
   def none: CounterEvents = 0.U.asTypeOf(new CounterEvents)
 }
 
+/** Sums of the events, two cycles after them: nobody reads them sooner (the page's lines are written after a drain). */
 class Counters(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val events   = Input(new CounterEvents)
@@ -28,9 +29,10 @@ class Counters(p: TracerParameters) extends Module {
     val pauseMax = Flipped(Valid(UInt(64.W)))
     val lines    = Output(Vec(Counters.lines, UInt(p.lineBits.W)))
   })
+  val events = RegNext(io.events, Counters.none)
   val values = RegInit(VecInit(Seq.fill(Counters.lines * 8)(0.U(64.W))))
   for (i <- 0 until Counters.count) {
-    val step = if (Counters.wide(i)) io.events.add(i) else io.events.add(i)(9, 0)
+    val step = if (Counters.wide(i)) events.add(i) else events.add(i)(9, 0)
     val kept = (i == Contract.Counter.Rounds).B
     val zero = io.restart || (io.clear && !kept)
     if (i == Contract.Counter.PauseMax) {

@@ -63,7 +63,8 @@ class GreyStore(p: TracerParameters) extends Module {
   // Push: give-back first (it must never wait), then marks, then the sweep.
   val sweepRoom = count < (depth / 2 - reserve).U || (room && lines < (io.spillLines >> 1))
   val push = Module(new Arbiter(new Grey(p), 3))
-  push.io.in(0) <> io.giveBack
+  val back = Queue(io.giveBack, 2) // whether one comes is known late
+  push.io.in(0) <> back
   push.io.in(1).valid := io.mark.valid && room
   push.io.in(1).bits  := io.mark.bits
   io.mark.ready       := push.io.in(1).ready && room
@@ -147,6 +148,6 @@ class GreyStore(p: TracerParameters) extends Module {
     }
   }
   // Scatter pushes below the bottom, highest entry first, so that the order is what it was: irrelevant to the result.
-  io.quiet := state === State.Idle && !(count > high.U && !spillFull)
-  io.empty := state === State.Idle && count === 0.U && lines === 0.U && !popped && !out.io.deq.valid
+  io.quiet := state === State.Idle && !(count > high.U && !spillFull) && !back.valid
+  io.empty := state === State.Idle && !back.valid && count === 0.U && lines === 0.U && !popped && !out.io.deq.valid
 }

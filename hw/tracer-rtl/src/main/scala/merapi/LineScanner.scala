@@ -4,7 +4,7 @@ package merapi
 import chisel3._
 import chisel3.util._
 
-/** References of one line to read: those of `left`, none of them null. */
+/** References of one line to read: those of `left`, none of them null; there may be none. */
 class ScanJob(p: TracerParameters) extends Bundle {
   val obj  = UInt(p.objectBits.W)
   val data = UInt(p.lineBits.W)
@@ -25,7 +25,7 @@ object ScanJob {
 class LineScanner(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val config     = Input(new TraceConfig(p))
-    val in         = Flipped(Decoupled(new ScanJob(p))) // with one reference at least
+    val in         = Flipped(Decoupled(new ScanJob(p)))
     val references = Decoupled(new RawReference(p))
     val busy       = Output(Bool())
   })
@@ -38,15 +38,15 @@ class LineScanner(p: TracerParameters) extends Module {
   val low   = Mux1H(pick, words)
   // A wide reference begins at an even slot.
   val high = Mux1H((0 until ScanJob.slots(p) by 2).map(i => pick(i) -> words(i + 1)))
-  io.references.valid       := valid
+  val some = job.left.orR
+  io.references.valid       := valid && some
   io.references.bits.value  := Cat(Mux(wide, high, 0.U), low)
   io.references.bits.source := job.obj
   io.references.bits.host   := false.B
   val rest = job.left & ~pick
-  val last = io.references.fire && rest === 0.U
+  val last = valid && rest === 0.U && (io.references.ready || !some)
   io.in.ready := !valid || last
   valid       := io.in.fire || (valid && !last)
   when(io.in.fire) { job := io.in.bits }.elsewhen(io.references.fire) { job.left := rest }
   io.busy := valid
-  when(io.in.valid) { assert(io.in.bits.left.orR, "a line without a reference for the scanner") }
 }

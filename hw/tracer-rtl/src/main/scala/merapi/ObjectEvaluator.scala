@@ -27,7 +27,9 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
   val shape      = new Shape(p)
   val report     = Bool()
   val extra      = UInt(32.W) // array length or mirror size
+  val extraSome  = Bool()
   val extraKnown = Bool()
+  val notNull    = UInt(ScanJob.slots(p).W) // slots of the line
 }
 
 /** Sizes an object by its shape, counts it, reports it, and says which references it has.
@@ -105,19 +107,18 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.deferred.bits.unsized := !x.found && x.count
   val told = (!wantLive || io.live.ready) && (!wantSeen || io.seen.ready) && (!wantSent || io.deferred.ready)
 
-  // Spans in units of four bytes, of the shape or of four blocks of a line of its extension.
-  val base       = Cat(x.obj, 0.U(1.W))
+  // Spans in units of four bytes from the object's start, of the shape or of four blocks of a line of its extension.
   val length     = Mux(c.wideOops, Cat(x.extra, 0.U(1.W)), x.extra.pad(33))
   val arrayStart = x.shape.size >> 2
   val shaped     = Wire(Vec(4, new Span(p)))
   for (i <- 0 until 4) {
-    shaped(i).start := base + x.shape.blocks(i).start
-    shaped(i).end   := base + x.shape.blocks(i).end
+    shaped(i).start := x.shape.blocks(i).start
+    shaped(i).end   := x.shape.blocks(i).end
   }
   when(objArray) {
-    shaped.foreach { s => s.start := base; s.end := base }
-    shaped(0).start := base + arrayStart
-    shaped(0).end   := base + arrayStart + length
+    shaped.foreach { s => s.start := 0.U; s.end := 0.U }
+    shaped(0).start := arrayStart
+    shaped(0).end   := arrayStart +& length
   }
   val half      = work.extension(0)
   val blockGood = Wire(Vec(4, Bool()))
@@ -133,8 +134,8 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     blockGood(i) := !used || ((offset & mask) === 0.U && offset >= Mux(c.wideKlass, 16.U, 12.U) &&
       end <= Cat(work.size, 0.U(3.W)))
     val units = Mux(used, Mux(c.wideOops, Cat(count, 0.U(1.W)), count), 0.U)
-    blocks(i).start := base + (offset >> 2)
-    blocks(i).end   := base + (offset >> 2) + units
+    blocks(i).start := offset >> 2
+    blocks(i).end   := (offset >> 2) +& units
   }
 
   // Which slots of this line are references. Of the klass word's line, counted from where the object begins in it: a
@@ -156,18 +157,17 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val ours = Mux(x.phase === Phase.Header, Mux(objArray, coveredArray, covered), work.slots) &
     Mux(c.wideOops, 0x5555.U, 0xffff.U)
   val bare    = x.phase === Phase.Size || x.phase === Phase.Extension
-  val notNull = ScanJob.notNull(p, x.data, c.wideOops)
   io.scan.bits.obj  := x.obj
   io.scan.bits.data := x.data
-  io.scan.bits.left := ours & notNull
-  val someRefs = !bare && (ours & notNull).orR
+  io.scan.bits.left := ours & x.notNull
 
-  val refs     = (instance && x.shape.blockCount =/= 0.U) || (objArray && x.extra =/= 0.U)
-  val toExtend = sizing && instance && x.shape.blockCount > Contract.ShapeInlineBlocks.U
+  val refs     = (instance && x.shape.hasBlocks) || (objArray && x.extraSome)
+  val toExtend = sizing && instance && x.shape.extended
   io.walk.bits.slot := x.slot
   io.walk.bits.obj  := x.obj
   io.walk.bits.bare := bare
   io.walk.bits.line := Mux(sizing, (x.obj +& 1.U) >> 3, work.line)
+  io.walk.bits.base := Mux(x.phase === Phase.References, 0.U, Cat(x.obj, 0.U(1.W)))
   io.walk.bits.work := work
   when(sizing) {
     io.walk.bits.work.extensionLeft := 0.U
@@ -205,9 +205,9 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val toScan = ready && ((sized && refs && !toExtend) || !sizing)
   val toKeep = ready && sizing && (needSize || (sized && toExtend))
   val toEnd  = ready && sized && !refs
-  io.scan.valid     := toScan && someRefs
+  io.scan.valid     := toScan && !bare
   io.continue.valid := toKeep
-  val scans     = toScan && (io.scan.ready || !someRefs)
+  val scans     = toScan && (io.scan.ready || bare)
   val givenBack = io.giveBack.fire
   io.walk.valid := scans
   done := toEnd || scans || (toKeep && io.continue.ready) || givenBack
@@ -215,7 +215,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.end.bits  := x.slot
   io.scanned   := done && sized && !givenBack && (instance || objArray)
   io.slotsRead := RegNext(Mux(scans && !bare, ours, 0.U), 0.U)
-  io.slotsNull := RegNext(Mux(scans && !bare, ours & ~notNull, 0.U), 0.U)
+  io.slotsNull := RegNext(Mux(scans && !bare, ours & ~x.notNull, 0.U), 0.U)
   counted  := !done && (counted || io.live.fire)
   reported := !done && (reported || io.seen.fire)
   sent     := !done && (sent || io.deferred.fire)

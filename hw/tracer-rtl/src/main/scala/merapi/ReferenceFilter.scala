@@ -97,7 +97,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   val entry  = entries.read(indexOf(check.io.next))
   val known  = entry.valid && entry.obj === result.obj && !result.data.host
   val passes = result.below && !known
-  check.io.out.ready   := out.io.enq.ready || !passes
+  check.io.out.ready   := out.io.enq.ready // whatever comes out: what it is is known late
   out.io.enq.valid     := check.io.out.valid && passes
   out.io.enq.bits.obj  := result.obj
   out.io.enq.bits.flag := c.rescanFlag(result.data.source)

@@ -57,7 +57,8 @@ class Reporter(p: TracerParameters) extends Module {
   val entry    = Reg(new Completion)
   object State extends ChiselEnum { val Idle, Ready, Wait = Value }
   val state = RegInit(State.Idle)
-  val room  = (produced - io.consumed) < (1.U(64.W) << io.ringLog2)
+  // Of the cycle before: an entry is not ready before its turn, and the host only takes.
+  val room = RegNext((produced - io.consumed) < (1.U(64.W) << io.ringLog2), false.B)
 
   // Seal: control entries push everything batched ahead of them; klasses go before the objects that showed them.
   val push  = io.flush || io.control.valid
@@ -111,20 +112,32 @@ class Reporter(p: TracerParameters) extends Module {
   io.full    := state === State.Ready && !room
   io.quiet   := state =/= State.Wait
 
-  // Klasses.
+  // Klasses: one is looked up, judged in the next cycle, and leaves then or when there is room.
   val seenPick = Module(new RRArbiter(UInt(64.W), p.lanes))
   // Lanes have places of their own here, ready by themselves; what is in them counts as batched.
   val seenIn = io.seen.map(s => Queue(s, 2, flush = Some(io.drop)))
   seenPick.io.in.zip(seenIn).foreach { case (a, b) => a <> b }
+  val seenNext = Queue(seenPick.io.out, 2, flush = Some(io.drop))
   private val indexBits = log2Ceil(p.seenKlasses)
   val known   = Mem(p.seenKlasses, UInt(64.W))
   val isKnown = RegInit(0.U(p.seenKlasses.W))
-  val klass   = seenPick.io.out.bits
-  val at      = Fold(klass, 64, indexBits)
-  val repeated = isKnown(at) && known.read(at) === klass
+  val judging = RegInit(false.B)
+  val klass   = Reg(UInt(64.W))
+  val at      = Reg(UInt(indexBits.W))
+  val same    = known.read(at) === klass
+  val found   = Reg(Bool())
+  val judged  = RegInit(false.B)
   val sealSeen = seal && sealAt === 0.U
-  seenPick.io.out.ready := !io.drop && (repeated || (seenBatch.count =/= words.U && !sealSeen))
-  io.reportedSeen := seenPick.io.out.fire && !repeated
+  val leaves   = judged && !io.drop && (found || (seenBatch.count =/= words.U && !sealSeen))
+  seenNext.ready := !judging && !judged
+  when(seenNext.fire) {
+    klass := seenNext.bits
+    at    := Fold(seenNext.bits, 64, indexBits)
+  }
+  found   := Mux(judging, isKnown(at) && same, found)
+  judging := seenNext.fire && !io.drop
+  judged  := (judging || (judged && !leaves)) && !io.drop
+  io.reportedSeen := leaves && !found
   when(io.reportedSeen) {
     seenBatch.items(seenBatch.count) := klass
     seenBatch.count                  := seenBatch.count + 1.U
@@ -137,21 +150,22 @@ class Reporter(p: TracerParameters) extends Module {
   val deferPick = Module(new RRArbiter(new Deferred(p), p.lanes))
   val deferIn = io.deferred.map(d => Queue(d, 2, flush = Some(io.drop)))
   deferPick.io.in.zip(deferIn).foreach { case (a, b) => a <> b }
-  val unsized = deferPick.io.out.bits.unsized
-  val address = io.config.heapBase + Cat(deferPick.io.out.bits.obj, 0.U(3.W))
-  deferPick.io.out.ready := !io.drop && Mux(
+  val deferNext = Queue(deferPick.io.out, 2, flush = Some(io.drop))
+  val unsized = deferNext.bits.unsized
+  val address = io.config.heapBase + Cat(deferNext.bits.obj, 0.U(3.W))
+  deferNext.ready := !io.drop && Mux(
     unsized,
     unsizedBatch.count =/= words.U && !(seal && sealAt === 2.U),
     deferBatch.count =/= words.U && !(seal && sealAt === 1.U)
   )
-  io.reportedDefer := deferPick.io.out.fire
+  io.reportedDefer := deferNext.fire
   for ((b, mine) <- Seq(deferBatch -> !unsized, unsizedBatch -> unsized)) {
-    when(deferPick.io.out.fire && mine) {
+    when(deferNext.fire && mine) {
       b.items(b.count) := address
       b.count          := b.count + 1.U
     }
   }
-  waiting  := seenPick.io.out.valid || deferPick.io.out.valid
+  waiting  := seenPick.io.out.valid || seenNext.valid || judging || judged || deferNext.valid || deferPick.io.out.valid
   io.empty := state === State.Idle && batches.map(_.count === 0.U).reduce(_ && _) && !waiting
   when(io.drop) {
     batches.foreach(_.count := 0.U)

@@ -176,7 +176,7 @@ class ScanLane(p: TracerParameters) extends Module {
   val headerLine = (issueObj +& 1.U) >> 3
   fetch.io.request.bits.line := c.heap +
     Mux(issue.bits.data.fresh, headerLine, nextLine.read(issue.bits.data.slot))
-  issue.ready := !go || fetch.io.request.ready
+  issue.ready := fetch.io.request.ready // whatever comes out: what it is is known late
   val stale = issue.fire && !go
   // A piece of another lane's array takes a slot when nothing else does.
   val pieceIn   = Module(new Queue(new Piece(p), 1))
@@ -270,6 +270,8 @@ class ScanLane(p: TracerParameters) extends Module {
     Mux(c.wideKlass, words((wordAt + 1.U)(2, 0))(31, 0), words(wordAt)(63, 32)),
     VecInit((0 until 16).map(i => a.data(32 * i + 31, 32 * i)))(a.word)
   )
+  e.bits.extraSome  := e.bits.extra =/= 0.U
+  e.bits.notNull    := ScanJob.notNull(p, a.data, c.wideOops)
   e.bits.extraKnown := !inHeader || !c.wideKlass || wordAt =/= 7.U
   evaluate.io.work := work.read(evaluate.io.slot)
 

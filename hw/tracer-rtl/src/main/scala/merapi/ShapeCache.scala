@@ -102,12 +102,14 @@ class ShapeCache(p: TracerParameters) extends Module {
   val victim  = older.read(fillAt)
   val writeAt = Mux(sweeping, sweepNext, fillAt)
   torn := (sweeping || fill) && writeAt === nextSet
-  val setNow = io.setSeen && state === State.Look
+  // Written a cycle later, and not at all beside a new entry: that a klass is reported twice does no harm.
+  val accepted = io.accept && state === State.Look
+  val lateSet  = RegNext(set)
   for (w <- 0 until 2) {
-    val mine = fill && victim === w.U
+    val mine   = fill && victim === w.U
+    val isSeen = RegNext(accepted && io.setSeen && hits(w) && !fill, false.B)
     when(sweeping || mine) { ways(w).write(writeAt, entry) }
-    // Of both in one cycle the new entry: that a klass is reported twice does no harm.
-    when(mine || (setNow && hits(w))) { seens(w).write(Mux(mine, fillAt, set), Mux(mine, 0.U, seenEpoch)) }
+    when(mine || isSeen) { seens(w).write(Mux(mine, fillAt, lateSet), Mux(mine, 0.U, RegNext(seenEpoch))) }
   }
-  when(io.accept && state === State.Look) { older.write(set, hits(0)) }
+  when(RegNext(accepted, false.B)) { older.write(lateSet, RegNext(hits(0))) }
 }

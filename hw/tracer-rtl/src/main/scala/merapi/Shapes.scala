@@ -22,6 +22,8 @@ class Shape(p: TracerParameters) extends Bundle {
   val quiet       = Bool()
   val elementLog2 = UInt(2.W)
   val size        = UInt(ShapeLimits.bits.W) // words; of an array, its header's bytes
+  val hasBlocks   = Bool()
+  val extended    = Bool() // more blocks than are in line
   val blockCount  = UInt(ShapeLimits.bits.W)
   val extension   = UInt(p.lineAddress.W)    // line, counted from the heap's first
   val blocks      = Vec(Contract.ShapeInlineBlocks.toInt, new ShapeBlock)
@@ -84,6 +86,8 @@ class ShapeWalker(p: TracerParameters) extends Module {
   val isArray = kind8 === ShapeKind.ObjArray.U || kind8 === ShapeKind.PrimArray.U
   shape.size        := Mux(isArray, field(L.HeaderBytes, 4), field(L.SizeWords, 4))
   shape.blockCount  := field(L.BlockCount, 4)
+  shape.hasBlocks   := shape.blockCount =/= 0.U
+  shape.extended    := shape.blockCount > Contract.ShapeInlineBlocks.U
   shape.extension   := RegNext(c.extension - c.heap) + (field(L.Extension, 8) >> 6)
   for (i <- 0 until 4) {
     val start = field(L.Block + 8 * i + Contract.RefBlockLayout.Offset, 4)(ShapeLimits.bits - 1, 2)

@@ -10,11 +10,12 @@ class WalkJob(p: TracerParameters) extends Bundle {
   val obj  = UInt(p.objectBits.W)
   val line = UInt(p.lineAddress.W) // counted from the heap's first
   val bare = Bool()
+  val base = UInt((p.objectBits + 1).W) // what spans are counted from
   val work = new SlotWork(p)
 }
 
 /** Finds the next line of an object that has a reference, and which slots of it; or further blocks of its shape; or its
-  * end. Three cycles, of which each takes a new object, and never waits: its continuations come before all others.
+  * end. Four cycles, of which each takes a new object, and never waits: its continuations come before all others.
   *
   * What is found needs nothing of the references in the line that has just been read, so an object goes on to its next
   * line, or frees its slot, while those are being sent.
@@ -37,9 +38,16 @@ class SpanWalk(p: TracerParameters) extends Module {
     val some = Bool()
     val line = UInt(lineBits.W) // the first that has a reference of the span, after the one that was read
   }
-  // First: each span alone.
-  val valid1 = RegNext(io.in.valid, false.B)
-  val job1   = RegNext(io.in.bits)
+  // Where the spans are in the heap; then each alone.
+  val valid0 = RegNext(io.in.valid, false.B)
+  val job0   = RegNext(io.in.bits)
+  val placed = WireDefault(job0)
+  placed.work.spans.zip(job0.work.spans).foreach { case (s, from) =>
+    s.start := job0.base + from.start
+    s.end   := job0.base + from.end
+  }
+  val valid1 = RegNext(valid0, false.B)
+  val job1   = RegNext(placed)
   val line   = job1.line(lineBits - 1, 0)
   val after  = line + 1.U
   val candidates = VecInit(job1.work.spans.map { s =>
@@ -59,7 +67,7 @@ class SpanWalk(p: TracerParameters) extends Module {
   )
   io.prefetch.bits := RegNext(target)
 
-  // Second: the nearest.
+  // The nearest.
   val valid2 = RegNext(valid1, false.B)
   val job2   = RegNext(job1)
   val near   = RegNext(candidates).reduceTree { (a, b) =>
@@ -70,7 +78,7 @@ class SpanWalk(p: TracerParameters) extends Module {
     c
   }
 
-  // Third: its slots.
+  // Its slots.
   val valid3  = RegNext(valid2, false.B)
   val job     = RegNext(job2)
   val further = RegNext(near.some)
@@ -90,5 +98,5 @@ class SpanWalk(p: TracerParameters) extends Module {
   io.obj       := job.obj
   io.end.valid := valid3 && !further && !extend
   io.end.bits  := job.slot
-  io.quiet     := !valid1 && !valid2 && !valid3
+  io.quiet     := !valid0 && !valid1 && !valid2 && !valid3
 }

@@ -131,8 +131,8 @@ class TracerCore(p: TracerParameters) extends Module {
   hostFilter.io.config     := c
   hostFilter.io.invalidate := io.orders.invalidate
   hostFilter.io.in <> io.grey
-  io.greyEnds.count   := hostFilter.io.ended +& PopCount(banks.map(_.io.answer.valid))
-  io.greyEnds.refused := banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _)
+  io.greyEnds.count   := RegNext(hostFilter.io.ended +& PopCount(banks.map(_.io.answer.valid)), 0.U)
+  io.greyEnds.refused := RegNext(banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _), false.B)
   hostFilter.io.fill := limits.io.fill
   limits.io.ask(2 * p.lanes) <> hostFilter.io.ask
   limits.io.ask(2 * p.lanes + 1) <> sweep.io.ask
@@ -179,13 +179,17 @@ class TracerCore(p: TracerParameters) extends Module {
   io.status.flagged.valid := flags.orR
   io.status.flagged.bits  := PriorityEncoder(flags)
 
-  io.fault := FaultReport.first(
+  // A cycle late, like those of the lanes and filters already: what goes wrong is far from any effect at the memory.
+  private val fault = FaultReport.first(
     lanes.map(_.io.fault) ++ filters.map(_.io.fault) ++ Seq(hostFilter.io.fault, walker.io.fault, sweep.io.fault)
   )
+  io.fault.valid := RegNext(fault.valid, false.B)
+  io.fault.bits  := RegNext(fault.bits)
 
   // Counters.
-  io.events := Counters.none
-  private def event(counter: Int, step: UInt): Unit = io.events.add(counter) := step
+  private val events = WireDefault(Counters.none)
+  io.events := RegNext(events, Counters.none)
+  private def event(counter: Int, step: UInt): Unit = events.add(counter) := step
   private def sum(xs: Seq[UInt]): UInt = xs.map(_.pad(10)).reduce(_ + _)
   import Contract.Counter
   event(Counter.ObjectsMarked, PopCount(banks.map(_.io.marked)))

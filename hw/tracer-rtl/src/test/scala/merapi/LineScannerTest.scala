@@ -26,11 +26,11 @@ class ScannerHarness(p: TracerParameters) extends Module {
   walk.io.config    := io.config
   private val ours = io.job.bits.work.slots & Mux(io.config.wideOops, 0x5555.U, 0xffff.U)
   private val some = Mux(io.job.bits.bare, 0.U, ours & ScanJob.notNull(p, io.data, io.config.wideOops))
-  scanner.io.in.valid     := io.job.valid && some.orR
+  scanner.io.in.valid     := io.job.valid && !io.job.bits.bare
   scanner.io.in.bits.obj  := io.job.bits.obj
   scanner.io.in.bits.data := io.data
   scanner.io.in.bits.left := some
-  io.job.ready      := scanner.io.in.ready || !some.orR
+  io.job.ready      := scanner.io.in.ready || io.job.bits.bare
   walk.io.in.valid  := io.job.fire
   walk.io.in.bits   := io.job.bits
   io.references <> scanner.io.references
@@ -73,6 +73,7 @@ class LineScannerTest extends BlockTest {
               scan.io.job.valid.poke(true)
               val job = scan.io.job.bits
               job.slot.poke(1)
+              job.base.poke(0)
               job.obj.poke(99)
               job.line.poke(w.line)
               job.bare.poke(w.bare)

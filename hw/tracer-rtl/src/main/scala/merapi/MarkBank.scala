@@ -314,6 +314,7 @@ class MarkBank(p: TracerParameters) extends Module {
   fillQueue.io.enq.valid := false.B
   fillQueue.io.enq.bits  := missFree
   val evict  = WireDefault(false.B)
+  val joins  = WireDefault(false.B) // those that wait for a line already
   val asking = Wire(new Waiter)
   asking.bit  := s2.mark.bit(8, 0)
   asking.flag := s2.mark.flag
@@ -340,7 +341,7 @@ class MarkBank(p: TracerParameters) extends Module {
       }
     }.elsewhen(missHit) {
       when(missCount(missAt) < p.bitmapWaiters.U && !(replaying && replayMiss === missAt)) {
-        waiters.write(slotOf(missAt, missCount(missAt)), asking)
+        joins := true.B
         missCount(missAt) := missCount(missAt) + 1.U
       }.otherwise { later := true.B }
     }.elsewhen(setBusy || !missRoom || wbHit || (held && tag.dirty && !evictRoom)) {
@@ -355,10 +356,13 @@ class MarkBank(p: TracerParameters) extends Module {
       missLine(missFree)  := line
       missSet(missFree)   := s2.set
       missCount(missFree) := 1.U
-      waiters.write(slotOf(missFree, 0.U), asking)
       fillQueue.io.enq.valid := true.B
       assert(fillQueue.io.enq.ready, "fill queue smaller than the number of misses")
     }
+  }
+  // One writer: two ports would make registers of the memory.
+  when(joins || missEntered) {
+    waiters.write(Mux(joins, slotOf(missAt, missCount(missAt)), slotOf(missFree, 0.U)), asking)
   }
   when(s2Valid && s2.op === Op.Replay && !conflict) { assert(hit, "a replayed reference misses its line") }
   when(isFill) {

@@ -167,17 +167,19 @@ class TracerCore(p: TracerParameters) extends Module {
       clearer.io.quiet
     ).map(!_)
   )
-  io.status.quiet := passing && all(stores.map(_.io.quiet)) && sweep.io.quiet && clearer.io.quiet
-  io.status.empty := passing && all(lanes.map(_.io.empty)) && all(stores.map(_.io.empty)) && !sweep.io.busy &&
-    !clearer.io.busy
+  // Of the cycle before, all three: what was quiet and held still is, and who finds nothing left sees the flags of the
+  // same cycle.
+  io.status.quiet := RegNext(io.orders.hold && passing && all(stores.map(_.io.quiet)) && sweep.io.quiet && clearer.io.quiet, false.B)
+  io.status.empty := RegNext(passing && all(lanes.map(_.io.empty)) && all(stores.map(_.io.empty)) && !sweep.io.busy &&
+    !clearer.io.busy, false.B)
   io.status.cleaned     := all(banks.map(_.io.cleaned))
   io.status.liveFlushed := live.io.flushed
   io.status.sweeping := limits.io.fill.sweeping || any(filters.map(_.io.sweeping)) ||
     any(banks.map(_.io.sweeping)) || hostFilter.io.sweeping
   io.status.sweepBusy     := sweep.io.busy
   io.status.clearBusy     := clearer.io.busy
-  io.status.flagged.valid := flags.orR
-  io.status.flagged.bits  := PriorityEncoder(flags)
+  io.status.flagged.valid := RegNext(flags.orR, false.B)
+  io.status.flagged.bits  := RegNext(PriorityEncoder(flags))
 
   // A cycle late, like those of the lanes and filters already: what goes wrong is far from any effect at the memory.
   private val fault = FaultReport.first(

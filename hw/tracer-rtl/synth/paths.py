@@ -125,7 +125,8 @@ class Netlist:
                 sources = self.asynchronous(name)
             drivers = {self.driver[b] for b in sources if b in self.driver}
             if drivers and not sequential(k):
-                at[name] = NEVER  # until one of them says when; what follows from quasi-static registers alone never does
+                # Until one of them says when; what follows from quasi-static registers alone never does.
+                at[name] = NEVER
             waits[name] = len(drivers)
             for d in drivers:
                 after[d].append(name)

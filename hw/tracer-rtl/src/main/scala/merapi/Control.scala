@@ -525,7 +525,8 @@ class Control(p: TracerParameters) extends Module {
         when(!faulted) {
           page.state := Mux(inCycle, Mux(page.idle, DeviceState.Idle.U, DeviceState.Tracing.U), DeviceState.Ready.U)
         }
-        write(PageLine.mask(PageLine.ack, PageLine.indexAgain), State.Look)
+        // As at a pause: who sees the acknowledgement sees the state too.
+        write(PageLine.mask(PageLine.index, PageLine.ack, PageLine.indexAgain), State.Look)
       }
     }
 

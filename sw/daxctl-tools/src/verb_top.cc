@@ -5,6 +5,8 @@
 #include <time.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -35,24 +37,29 @@ struct Sample {
   ControlPage control;
 };
 
+// Seconds between two looks at the counters: they start at 0 with every cycle, and what a cycle counted is there from
+// its end to the next one's begin.
+constexpr double kLook = 0.02;
+
 // A window under observation. It stays open, so that a rate is of one and the same window.
 struct Watched {
   std::string name;
   std::string users;
   std::optional<Window> window;
-  std::optional<Sample> before, now;
+  std::optional<Sample> first, now;                    // of the interval: where it began, the last look
+  std::array<uint64_t, MERAPI_COUNTER_COUNT> grown{};  // in the interval, over all its cycles
   std::string problem;
 };
 
 volatile sig_atomic_t ended = 0;
 
-uint64_t value(const Sample& s, uint32_t counter) { return s.control.counters.value[counter]; }
-
-// Counters start at 0 with every cycle: a smaller value is a new cycle's.
-uint64_t grown(const Watched& w, uint32_t counter) {
-  const uint64_t now = value(*w.now, counter), before = value(*w.before, counter);
-  const bool same = w.now->control.host_index.generation == w.before->control.host_index.generation && now >= before;
-  return same ? now - before : now;
+// What was counted between two looks. One smaller value says that all of them are a new cycle's. ROUNDS goes on through
+// cycles and would look the same, were it not for the others.
+void add_growth(const ControlPage& before, const ControlPage& now, Watched* w) {
+  bool same = now.host_index.generation == before.host_index.generation;
+  for (uint32_t i = 0; i < MERAPI_COUNTER_COUNT; i++) same &= now.counters.value[i] >= before.counters.value[i];
+  for (uint32_t i = 0; i < MERAPI_COUNTER_COUNT; i++)
+    w->grown[i] += now.counters.value[i] - (same ? before.counters.value[i] : 0);
 }
 
 std::string users_text(const std::vector<User>& users) {
@@ -64,8 +71,10 @@ std::string users_text(const std::vector<User>& users) {
 void sample(Watched* w) {
   try {
     if (!w->window) w->window.emplace(Window::inspect(window_name(w->name)));
-    w->before = w->now;
-    w->now = Sample{Clock::now(), ControlPage(*w->window)};
+    Sample next{Clock::now(), ControlPage(*w->window)};
+    if (w->now) add_growth(w->now->control, next.control, w);
+    w->now = std::move(next);
+    if (!w->first) w->first = w->now;
     w->problem.clear();
   } catch (const std::exception& e) {
     w->problem = e.what();
@@ -75,7 +84,9 @@ void sample(Watched* w) {
 void find_windows(std::vector<Watched>* watched) {
   std::vector<Watched> next;
   for (const UsedWindow& used : used_windows()) {
-    Watched w{used.name, users_text(used.users), std::nullopt, std::nullopt, std::nullopt, ""};
+    Watched w;
+    w.name = used.name;
+    w.users = users_text(used.users);
     for (Watched& old : *watched)
       if (old.name == used.name && old.users == w.users) w = std::move(old);
     next.push_back(std::move(w));
@@ -90,8 +101,8 @@ json measure(const Watched& w) {
     return m;
   }
   const ControlPage& c = w.now->control;
-  const double seconds = w.before ? std::chrono::duration<double>(w.now->at - w.before->at).count() : 0;
-  const auto rate = [&](uint32_t counter) { return seconds > 0 ? double(grown(w, counter)) / seconds : 0.0; };
+  const double seconds = std::chrono::duration<double>(w.now->at - w.first->at).count();
+  const auto rate = [&](uint32_t counter) { return seconds > 0 ? double(w.grown[counter]) / seconds : 0.0; };
   const json device = describe_device(c);
   m["tracer"] = device.is_null() ? json(nullptr) : device["name"];
   m["attached"] = c.attached();
@@ -100,8 +111,8 @@ json measure(const Watched& w) {
   m["seconds"] = seconds;
   // Cycle ids count up by one in a window.
   m["traces"] = c.idle.cycle;
-  m["traces_per_s"] = seconds > 0 && c.idle.cycle >= w.before->control.idle.cycle
-                          ? double(c.idle.cycle - w.before->control.idle.cycle) / seconds
+  m["traces_per_s"] = seconds > 0 && c.idle.cycle >= w.first->control.idle.cycle
+                          ? double(c.idle.cycle - w.first->control.idle.cycle) / seconds
                           : 0.0;
   m["objects_per_s"] = rate(MERAPI_COUNTER_OBJECTS_MARKED);
   m["references_per_s"] = rate(MERAPI_COUNTER_REFERENCES_READ);
@@ -151,24 +162,33 @@ void pause_for(double seconds) {
 
 int top(const Options& o) {
   std::vector<Watched> watched;
-  for (const std::string& name : o.names) watched.push_back({name, "", {}, {}, {}, ""});
+  for (const std::string& name : o.names) watched.emplace_back().name = name;
   struct sigaction action {};
   action.sa_handler = [](int) { ended = 1; };
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
   const bool screen = isatty(STDOUT_FILENO) != 0 && !o.as_json && !o.once;
   const auto look = [&] {
-    if (o.names.empty()) find_windows(&watched);
     for (Watched& w : watched) sample(&w);
   };
+  // Whoever has looked for an interval tells it once and begins the next where it ended.
+  const auto begin = [&] {
+    for (Watched& w : watched) w.first = w.now, w.grown = {};
+    if (o.names.empty()) find_windows(&watched);
+  };
+  begin();
   look();
   // A window named by the user that cannot be read at all is his mistake; one that goes away later is news.
   for (const Watched& w : watched)
     if (!o.names.empty() && !w.problem.empty()) throw Failure(kAbsent, w.name + ": " + w.problem);
   do {
-    pause_for(o.interval);
+    const auto end = Clock::now() + std::chrono::duration<double>(o.interval);
+    for (double left = o.interval; left > 0 && ended == 0;) {
+      pause_for(std::min(left, kLook));
+      look();
+      left = std::chrono::duration<double>(end - Clock::now()).count();
+    }
     if (ended != 0) break;
-    look();
     json all = json::array();
     for (const Watched& w : watched) all.push_back(measure(w));
     if (o.as_json) {
@@ -176,6 +196,7 @@ int top(const Options& o) {
     } else {
       show(all, screen);
     }
+    begin();
   } while (!o.once);
   return kOk;
 }

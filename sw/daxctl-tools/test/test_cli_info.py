@@ -145,6 +145,17 @@ def test_top_once(device, start):
     assert set(window["stalls_per_s"]) >= {"stall_memory", "stall_grey"}
 
 
+def test_top_sums_up_the_cycles_of_an_interval(device, start):
+    """Counters start anew with each of them; the same heap is traced every time."""
+    probe = start(binary("device_probe"), f"device:{device.socket}", "--cycles", "200", "--linger-ms", "50")
+    wait_until(lambda: merapi("info", f"pid:{probe.pid}").status == OK)
+    (window,) = merapi("top", f"pid:{probe.pid}", "--once", "--interval", "2", "--json").json()
+    traces = window["traces_per_s"] * window["seconds"]
+    objects = window["objects_per_s"] * window["seconds"]
+    assert traces >= 4
+    assert objects > 0.6 * traces * window["counters"]["objects_marked"]
+
+
 def test_top_shows_bandwidth_and_stalls(folder, start):
     """Of a tracer that has them: the model counts neither."""
     simulation = ROOT / "build/rtl/lib/merapi-rtl-sim-small.so"

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <vector>
 
 #include "sim/rtl/test/rtl_machine.h"
 
@@ -235,6 +236,132 @@ TEST_F(RtlFault, MemoryErrorsAnywhere) {
     EXPECT_EQ(m.fault().code, uint32_t(MERAPI_FAULT_MEMORY)) << nth;
     EXPECT_LT(m.fault().address, window.bytes);
   }
+}
+
+// Everything that a host may ask for in a cycle, one after the other, with an error at one access after the other: it
+// is a fault of the memory, told with a place in the window, whatever was going on; an abort ends it, and the next
+// cycle marks as if nothing had been.
+class MemoryErrors : public RtlFault {
+ protected:
+  struct Run {
+    uint64_t reads = 0, writes = 0;  // lines, from the handshake to the end of the first cycle
+    uint64_t reads_before = 0, writes_before = 0;
+    bool fault = false;
+    std::vector<uint64_t> written;  // addresses
+  };
+  // What can be reached from the object at 64 is those at 128 and 4160.
+  std::unique_ptr<Window> fresh() {
+    auto window = std::make_unique<Window>(window_.shape);
+    std::memcpy(window->base, window_.base, 4096);
+    for (int a : {MERAPI_AREA_SHAPES, MERAPI_AREA_LIMITS}) {
+      std::memcpy(window->area(a), window_.area(a), window->layout.area[a].size);
+    }
+    auto put = [&](uint64_t at, uint64_t first, uint64_t second) {
+      std::memcpy(window->heap() + at + 8, &kKlass, 4);
+      for (uint64_t to : {first, second}) {
+        uint32_t narrow =
+            to == 0 ? 0 : uint32_t((address(to) - window->shape.narrow_base) >> window->shape.narrow_shift);
+        std::memcpy(window->heap() + at + (to == first ? 12 : 16), &narrow, 4);
+      }
+    };
+    put(64, 128, 4160);
+    put(128, 64, 0);
+    put(4160, 128, 0);
+    window->mark(0, 64);
+    window->mark(1, 64);
+    return window;
+  }
+  Run run(uint64_t read_error, uint64_t write_error, uint64_t pause_after) {
+    Run r;
+    std::unique_ptr<Window> window = fresh();
+    RtlMachineOptions o;
+    o.timing = {2, 9, 100, 1};
+    o.simulation.read_error_at = read_error;
+    o.simulation.write_error_at = write_error;
+    uint64_t reads = 0, writes = 0;
+    o.simulation.on_access = [&](uint64_t address, bool write) {
+      (write ? writes : reads)++;
+      if (write) r.written.push_back(address);
+    };
+    RtlMachine m(window.get(), o);
+    EXPECT_TRUE(m.attach());
+    r.reads_before = reads, r.writes_before = writes;
+    auto until = [&](auto what) {
+      return m.run_until(
+          [&] {
+            m.complete();
+            return m.fault().code != 0 || what();
+          },
+          kPatience);
+    };
+    m.begin(0);
+    m.grey({address(4160), 0});
+    m.command(MERAPI_OP_TRACE_REGION, 0, window->shape.regions, 0);
+    m.command(MERAPI_OP_FENCE, 0, 1, 0);
+    m.command(MERAPI_OP_INVALIDATE_SHAPES, 0, 0, 0);
+    m.run(pause_after);
+    m.request_pause();
+    EXPECT_TRUE(until([&] { return m.pause_acknowledged(); }));
+    m.resume();
+    EXPECT_TRUE(until([&] { return m.resume_acknowledged(); }));
+    m.grey({address(128)});
+    EXPECT_TRUE(until([&] { return m.idle(); }));
+    r.reads = reads, r.writes = writes;
+    m.run(1000);  // the last write may be what failed
+    r.fault = m.fault().code != 0;
+    if (r.fault) {
+      EXPECT_EQ(m.fault().code, uint32_t(MERAPI_FAULT_MEMORY));
+      EXPECT_LT(m.fault().address, window->bytes);
+    } else {
+      EXPECT_TRUE(window->marked(0, 128) && window->marked(0, 4160));
+    }
+    m.abort();
+    EXPECT_TRUE(m.run_until([&] { return m.abort_acknowledged(); }, kPatience));
+    EXPECT_TRUE(m.run_until([&] { return m.resume_acknowledged(); }, kPatience));
+    m.complete();
+    uint32_t before = m.fault().code;
+    m.begin(1);
+    m.command(MERAPI_OP_TRACE_REGION, 0, window->shape.regions, 0);
+    EXPECT_TRUE(m.run_until(
+        [&] {
+          m.complete();
+          return m.idle();
+        },
+        kPatience));
+    EXPECT_EQ(m.fault().code, before);
+    EXPECT_TRUE(window->marked(1, 128) && window->marked(1, 4160));
+    EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), 2u);
+    return r;
+  }
+};
+
+TEST_F(MemoryErrors, AtEveryRead) {
+  Run whole = run(0, 0, 300);
+  ASSERT_FALSE(whole.fault || HasFailure());
+  uint64_t faults = 0;
+  for (uint64_t nth = whole.reads_before + 1; nth <= whole.reads; nth++) {
+    uint64_t pause_after = 100 + nth * 37 % 700;
+    faults += run(nth, 0, pause_after).fault;
+    ASSERT_FALSE(HasFailure()) << "read " << nth << " of " << whole.reads << ", pause after " << pause_after;
+  }
+  // Not a fault: what was not read because the pause came at another time.
+  EXPECT_GE(10 * faults, 9 * (whole.reads - whole.reads_before));
+}
+
+// But in the completion ring: there the host itself finds what is missing, and revokes.
+TEST_F(MemoryErrors, AtEveryWrite) {
+  Run whole = run(0, 0, 500);
+  ASSERT_FALSE(whole.fault || HasFailure());
+  uint64_t faults = 0, tried = 0;
+  for (uint64_t nth = whole.writes_before + 1; nth <= whole.writes; nth++) {
+    const merapi_area_desc& ring = window_.layout.area[MERAPI_AREA_COMPLETION];
+    if (whole.written[nth - 1] - ring.offset < ring.size) continue;
+    tried++;
+    faults += run(0, nth, 500).fault;
+    ASSERT_FALSE(HasFailure()) << "write " << nth << " of " << whole.writes;
+  }
+  EXPECT_GT(tried, 20u);
+  EXPECT_EQ(faults, tried);
 }
 
 }  // namespace

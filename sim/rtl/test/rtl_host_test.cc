@@ -102,6 +102,46 @@ TEST(RtlHost, RingsGoRound) {
   }
 }
 
+// Generations, cycle ids and the numbers of pauses and aborts are the host's: any bit of them, in one tracer.
+TEST(RtlHost, NumbersOfTheHostBeginAnywhere) {
+  Random r(11);
+  Window window(WindowShape{});
+  RtlMachineOptions o = preset();
+  o.timing = {1, 6, 100, 1};
+  RtlMachine m(&window, o);
+  auto* index = window.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+  auto* request = window.control<merapi_host_request>(MERAPI_HOST_REQUEST_OFFSET);
+  for (int trial = 0; trial < 24; trial++) {
+    index->generation = trial == 0 ? ~UINT64_C(2) : r.next();
+    uint64_t odd = m.end_generation();
+    m.run(2000);
+    m.begin_generation(odd);
+    ASSERT_TRUE(m.run_until([&] { return m.generation_answered(); }, kPatience));
+    request->pause = request->resume = uint32_t(r.next());
+    request->abort = uint32_t(r.next());
+    ASSERT_TRUE(m.run_until([&] { return m.resume_acknowledged() && m.abort_acknowledged(); }, kPatience));
+    m.cycle = uint32_t(r.next());
+    m.begin(0);
+    m.command(MERAPI_OP_FENCE, uint32_t(r.next()), r.next(), 0);
+    ASSERT_TRUE(m.run_until([&] { return m.completed() == 1; }, kPatience));
+    auto completions = m.complete();
+    ASSERT_EQ(completions.size(), 1u);
+    EXPECT_EQ(completions[0].cycle, m.cycle);
+    ASSERT_TRUE(m.run_until([&] { return m.idle(); }, kPatience));
+    m.request_pause();
+    ASSERT_TRUE(m.run_until([&] { return m.pause_acknowledged(); }, kPatience));
+    EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_PAUSED));
+    m.resume();
+    ASSERT_TRUE(m.run_until([&] { return m.resume_acknowledged(); }, kPatience));
+    m.command(MERAPI_OP_TRACE_REGION, window.shape.regions, 1, 0);
+    ASSERT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_COMMAND));
+    EXPECT_EQ(m.fault().cycle, m.cycle);
+    m.abort();
+    ASSERT_TRUE(m.run_until([&] { return m.abort_acknowledged(); }, kPatience));
+    EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+  }
+}
+
 struct NoNews : EngineHost {
   void notify() override { news++; }
   uint32_t take_memory_fault(uint64_t*) override { return MERAPI_FAULT_NONE; }

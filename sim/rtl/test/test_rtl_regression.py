@@ -56,7 +56,7 @@ def test_invariants_are_in_the_program():
 
 
 def test_faults():
-    run("RtlFault.*:RtlHighFault.*:RtlConfig.*", "sim-small")
+    run("RtlFault.*:MemoryErrors.*:RtlHighFault.*:RtlConfig.*", "sim-small")
 
 
 @pytest.mark.parametrize("preset", presets())

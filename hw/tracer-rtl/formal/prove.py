@@ -3,11 +3,11 @@
 """Proofs about blocks of the tracer: Yosys makes an and-inverter graph of a block, its assertions and an environment,
 ABC proves it (PDR: inductive, for every number of cycles) or searches it for a counterexample (BMC: bounded).
 
-    prove.py --yosys CMD --rtl build/rtl/sim-small --out build/formal [NAME ...]
+    prove.py --yosys CMD --rtl build/rtl --out build/formal [NAME ...]
 
-proofs.json lists them with what each must reach. Every proof is also run with its goal (a state that the environment
-must let the block come to, asserted never to happen), which has to be found: a proof about a block that nothing can
-happen to says nothing.
+proofs.json lists them, the parameter set of each (sim-small unless it says otherwise) and what each must reach. Every
+proof is also run with its goal (a state that the environment must let the block come to, asserted never to happen),
+which has to be found: a proof about a block that nothing can happen to says nothing.
 """
 
 from __future__ import annotations
@@ -86,14 +86,24 @@ def graph(proof: dict[str, Any], rtl: Path, out: Path, yosys: str, goal: bool) -
 
 
 def abc(program: str, aig: Path, commands: str, timeout: int) -> str:
-    done = subprocess.run([program, "-c", f"read_aiger {aig.name}; {commands}"], cwd=aig.parent, capture_output=True,
-                          text=True, timeout=timeout + 60, check=False)  # fmt: skip
-    return re.sub(r"\x1b\[[0-9;]*m", "", done.stdout)
+    """What ABC says, to where it came: it does not look at its own limit within one call of its solver."""
+    with (aig.parent / f"{aig.stem}.abc.log").open("w+", errors="replace") as log:
+        child = subprocess.Popen(
+            ["stdbuf", "-oL", program, "-c", f"read_aiger {aig.name}; {commands}"],
+            cwd=aig.parent, stdout=log, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+        try:
+            child.wait(timeout + 60)
+        except subprocess.TimeoutExpired:
+            child.kill()
+            child.wait()
+        log.seek(0)
+        return re.sub(r"\x1b\[[0-9;]*m", "", log.read())
 
 
 def bounded(program: str, aig: Path, depth: int, seconds: int) -> tuple[int | None, int]:
     """(frame of a counterexample, frames without one)."""
-    said = abc(program, aig, f"orpos; scorr; print_stats; bmc3 -F {depth} -T {seconds} -v", seconds)
+    said = abc(program, aig, f"orpos; lcorr; scorr; print_stats; bmc3 -F {depth} -T {seconds} -v", seconds)
     if m := re.search(r"was asserted in frame (\d+)", said):
         return int(m.group(1)), int(m.group(1))
     m = re.search(r"No output (?:was )?asserted in (\d+) frames", said)
@@ -103,16 +113,18 @@ def bounded(program: str, aig: Path, depth: int, seconds: int) -> tuple[int | No
 
 def prove(proof: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any]:
     began = time.monotonic()
-    result: dict[str, Any] = {"name": proof["name"], "blocks": proof["blocks"], "preset": arguments.rtl.name,
+    preset = proof.get("preset", "sim-small")
+    rtl = arguments.rtl / preset
+    result: dict[str, Any] = {"name": proof["name"], "blocks": proof["blocks"], "preset": preset,
                               "proves": proof["proves"]}  # fmt: skip
     seconds = arguments.seconds or proof["seconds"]
     if "goal_depth" in proof:
-        frame, _ = bounded(arguments.abc, graph(proof, arguments.rtl, arguments.out, arguments.yosys, True),
-                           proof["goal_depth"], seconds)  # fmt: skip
+        goal = graph(proof, rtl, arguments.out, arguments.yosys, True)
+        frame, _ = bounded(arguments.abc, goal, proof["goal_depth"], seconds)
         if frame is None:
             return result | {"verdict": "goal not reached", "wrong": True}
         result["goal_frame"] = frame
-    aig = graph(proof, arguments.rtl, arguments.out, arguments.yosys, False)
+    aig = graph(proof, rtl, arguments.out, arguments.yosys, False)
     if proof["expect"] == "inductive":
         said = abc(arguments.abc, aig, f"orpos; scorr; pdr -T {seconds}", seconds)
         if re.search(r"Property proved", said) or "already proved" in said or "Networks are equivalent" in said:
@@ -132,7 +144,7 @@ def main() -> int:
     parser.add_argument("names", nargs="*", help="proofs (all)")
     parser.add_argument("--yosys", default="yosys")
     parser.add_argument("--abc", default="yosys-abc")
-    parser.add_argument("--rtl", type=Path, required=True, help="SystemVerilog of a preset")
+    parser.add_argument("--rtl", type=Path, required=True, help="folder of the presets' SystemVerilog")
     parser.add_argument("--out", type=Path, default=Path("build/formal"))
     parser.add_argument("--seconds", type=int, default=0, help="limit of each run of ABC instead of the listed one")
     arguments = parser.parse_args()

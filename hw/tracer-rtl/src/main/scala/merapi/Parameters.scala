@@ -131,9 +131,26 @@ object TracerParameters {
 
   val hbm2: TracerParameters = ddr4x1.copy(name = "hbm2", lanes = 8, slots = 48, ports = 8)
 
+  /** The smallest of everything, for proofs (hw/tracer-rtl/formal); nobody traces with it. */
+  val proof: TracerParameters = simSmall.copy(
+    name = "proof",
+    slots = 4,
+    heapLines = 2,
+    shapeSets = 2,
+    bitmapLines = 2,
+    bitmapMisses = 2,
+    dirtyBound = 2,
+    recentReferences = 2,
+    limitLines = 2,
+    liveLines = 2,
+    sweepReads = 16, // the widest tag has room for a line of the control page
+    rescanFlags = 2,
+    seenKlasses = 2
+  )
+
   val presets: Seq[TracerParameters] = Seq(simSmall, ddr4x1, ddr4x4, hbm2)
 
-  def preset(name: String): TracerParameters = presets
+  def preset(name: String): TracerParameters = (presets :+ proof)
     .find(_.name == name)
     .getOrElse(
       throw new IllegalArgumentException(

@@ -35,10 +35,10 @@ HERE = Path(__file__).resolve().parent
 # From cheap to thorough, what survives one meets the next: tests, seeds of each random case, the first seed.
 TIERS = (
     ("RtlFault.NoneAndIdle:RtlTrace.EveryCounter:RtlWide.LargestHeap", 1, 1),
+    ("RtlTrace.*:RtlWide.*", 1, 2),
     ("RtlFault.*:RtlConfig.*:RtlHighFault.*:RtlHost.*", 1, 1),
-    ("RtlTrace.*:RtlWide.*", 2, 2),
-    ("RtlTrace.*:RtlWide.*", 4, 4),
-    ("RtlDirected.*", 1, 1),
+    ("RtlTrace.*:RtlWide.*", 4, 3),
+    ("RtlDirected.*:MemoryErrors.*", 1, 1),
 )
 # What a run without a mutant needs of the processor, times this: more is a hang.
 PATIENCE = 3

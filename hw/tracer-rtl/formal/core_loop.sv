@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // TracerCore of the parameter set `proof`, whole: store, lane, filters, bank, live table, limits, shapes. A heap of three
 // objects with two references each, to any of them or null; two of their mark bits in one line, the third in a line for
-// the same place of the cache; any of them marked before; a host that gives two references to any of them, one after the
+// the same place of the cache or for another; any of them marked before; a host that gives two references to any of them, one after the
 // other; a memory that takes one request of each reader and writer at a time and answers within two cycles, each as it
 // likes. When nothing is left the host writes everything back.
 //
@@ -15,6 +15,7 @@ module core_loop #(
     parameter STEADY = 0
 ) (
     input clock,
+    input apart,
     input [2:0] marked_before,
     input [1:0] grey_0,
     input [1:0] grey_1,
@@ -36,9 +37,12 @@ module core_loop #(
 
   localparam [31:0] KLASS = 32'h1000;
 
+  reg far;
+  always @(posedge clock) if (reset) far <= apart;
+
   // Objects 0 and 1 lie beside each other, object 2 in the next region; 3 is null.
   function [31:0] address(input [1:0] x);
-    address = x == 0 ? 32'h100040 : x == 1 ? 32'h100080 : x == 2 ? 32'h110040 : 32'h0;
+    address = x == 0 ? 32'h100040 : x == 1 ? 32'h100080 : x == 2 ? (far ? 32'h111040 : 32'h110040) : 32'h0;
   endfunction
   reg [2:0] before_, memory_bits;
   reg [1:0] refs[0:5];
@@ -55,7 +59,7 @@ module core_loop #(
   function [511:0] heap_line(input [35:0] line);
     heap_line = line == 1 ? {352'b0, address(refs[1]), address(refs[0]), KLASS, 64'b0}
         : line == 2 ? {352'b0, address(refs[3]), address(refs[2]), KLASS, 64'b0}
-        : line == 36'h401 ? {352'b0, address(refs[5]), address(refs[4]), KLASS, 64'b0}
+        : line == (far ? 36'h441 : 36'h401) ? {352'b0, address(refs[5]), address(refs[4]), KLASS, 64'b0}
         : 512'b0;
   endfunction
   function [511:0] bitmap_line(input [35:0] line);
@@ -274,7 +278,7 @@ module core_loop #(
       if (finished) live_words : assert (live[0] == 3 * (reached[0] + reached[1]) && live[1] == 3 * reached[2]);
       never_more : assert (marks <= size && counted <= 3 * size);
       sound : assert (!fault && !dropped && !stale && !refused && !deferred && !puts[1] && !puts[3] && !asks[2] && !asks[5]);
-      in_area : assert (!(puts[0] && put_line[35:0] != 0 && put_line[35:0] != 16) && !(puts[2] && put_line[107:72] != 0));
+      in_area : assert (!(puts[0] && put_line[35:0] != 0 && put_line[35:0] != (far ? 17 : 16)) && !(puts[2] && put_line[107:72] != 0));
       tags_apart : assert (over <= 2 && !(|grey_ends && given == 0));
     end
   end
@@ -289,6 +293,7 @@ endmodule
 // to the last write, are within reach.
 module core_loop_steady (
     input clock,
+    input apart,
     input [2:0] marked_before,
     input [1:0] grey_0,
     input [1:0] grey_1,
@@ -301,6 +306,7 @@ module core_loop_steady (
       .STEADY(1)
   ) loop (
       .clock(clock),
+      .apart(apart),
       .marked_before(marked_before),
       .grey_0(grey_0),
       .grey_1(grey_1),
@@ -319,6 +325,7 @@ module core_loop_goal (
 );
   core_loop course (
       .clock(clock),
+      .apart(1'b0),
       .marked_before(3'b0),
       .grey_0(2'd0),
       .grey_1(2'd3),

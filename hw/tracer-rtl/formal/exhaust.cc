@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// core_loop_steady (core_loop.sv) for every heap of three objects with two references each, every set of objects marked
-// before and every pair of references of the host: a proof by exhaustion, to the last write of each trace. Each with
-// all readers and writers fast, all slow and two mixes of them. What must hold are the assertions of harness and
-// blocks.
+// core_loop_steady (core_loop.sv) for every heap of three objects with two references each, either place of the third
+// one's mark bit, every set of objects marked before and every pair of references of the host: a proof by exhaustion,
+// to the last write of each trace; half of them with a fast memory, half with one that is slow for some readers and
+// writers. What must hold are the assertions of harness and blocks.
 //
 //   exhaust [PART PARTS]: one of so many parts (all)
 #include <verilated.h>
@@ -18,19 +18,21 @@
 
 namespace {
 
-constexpr uint32_t kSpeeds = 2, kReferences = 1 << 12, kGreys = 1 << 4, kMarked = 1 << 3;
-constexpr uint32_t kCases = kSpeeds * kReferences * kGreys * kMarked;
+constexpr uint32_t kPlaces = 2, kReferences = 1 << 12, kGreys = 1 << 4, kMarked = 1 << 3;
+constexpr uint32_t kCases = kPlaces * kReferences * kGreys * kMarked;
 constexpr int kMost = 200;  // cycles; the harness asserts that it takes less
 
 struct Case {
   explicit Case(uint32_t number) {
-    uint32_t speed = number % kSpeeds, pairs = number / kSpeeds % kReferences, rest = number / kSpeeds / kReferences;
+    uint32_t pairs = number / kPlaces % kReferences, rest = number / kPlaces / kReferences;
+    apart = number % kPlaces;
     for (int i = 0; i < 6; i++) references |= (pairs >> 2 * i & 3) << 3 * i;
     greys = rest % kGreys;
     marked = rest / kGreys;
-    speeds = speed == 0 ? 511 : number * UINT32_C(2654435761) >> 20 & 511;  // Knuth's hash
+    uint32_t mixed = number * UINT32_C(2654435761);  // Knuth's hash
+    speeds = mixed >> 31 != 0 ? 511 : mixed >> 20 & 511;
   }
-  uint32_t references = 0, greys, marked, speeds;
+  uint32_t apart, references = 0, greys, marked, speeds;
 };
 
 // Cycles to the end, or -1.
@@ -39,6 +41,7 @@ int trace(const Case& c) {
   context.fatalOnError(false);
   Vexhaust top(&context);
   top.clock = 0;
+  top.apart = c.apart;
   top.references = c.references;
   top.grey_0 = c.greys & 3;
   top.grey_1 = c.greys >> 2;

@@ -29,6 +29,7 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
   val io = IO(new Bundle {
     val config = Input(new TraceConfig(p))
     val in     = Flipped(Decoupled(new Item))
+    val region = Input(UInt(p.regionBits.W)) // of `in`
     val next   = Output(UInt(p.objectBits.W))
     val out    = Decoupled(new Result)
     val busy   = Output(Bool())
@@ -61,7 +62,7 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
   // While an item waits, its row is read again in every cycle.
   val come = Wire(new Held)
   come.item   := io.in.bits
-  come.region := io.config.region(io.in.bits.obj)
+  come.region := io.region
   val leave = io.out.fire
   val stay  = valid && !leave
   val next  = Mux(stay, held, Mux(spareValid, spare, come))

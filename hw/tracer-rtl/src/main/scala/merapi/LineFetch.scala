@@ -49,6 +49,9 @@ class LineFetch(p: TracerParameters) extends Module {
     val fetched    = Output(Bool())
     val read       = new ReadPort(p)
   })
+  // A slot is woken by its set, of which these bits are compared: another's wakes it in vain.
+  private val wakeBits = 5.min(setBits)
+  private def wakeOf(set: UInt): UInt = set(wakeBits - 1, 0)
   private def setOf(line: UInt): UInt = (line ^ (line >> setBits))(setBits - 1, 0)
 
   /** With its set, the upper part of a line's number gives the lower. */
@@ -81,7 +84,7 @@ class LineFetch(p: TracerParameters) extends Module {
   val waits    = RegInit(0.U(p.slots.W)) // slots that wait for a line
   val come     = RegInit(0.U(p.slots.W)) // those that are to look again
   val waitLine = Mem(p.slots, UInt(p.lineAddress.W))
-  val waitSet  = Reg(Vec(p.slots, UInt(setBits.W)))
+  val waitSet  = Reg(Vec(p.slots, UInt(wakeBits.W)))
   val hint     = RegInit(0.U.asTypeOf(Valid(UInt(p.lineAddress.W))))
   val again     = come.orR
   val slotAgain = PriorityEncoder(come)
@@ -121,7 +124,7 @@ class LineFetch(p: TracerParameters) extends Module {
   val useAsk   = valid && !same && !torn && ask.io.enq.ready && (!isHint || (!hintTags.andR && !busy))
   val retry    = mine && (torn || (!same && !ask.io.enq.ready))
   when(mine) { waitLine.write(slot, line) }
-  when(useWait) { waitSet(slot) := set }
+  when(useWait) { waitSet(slot) := wakeOf(set) }
 
   ask.io.enq.valid     := useAsk
   ask.io.enq.bits.line := line
@@ -172,7 +175,7 @@ class LineFetch(p: TracerParameters) extends Module {
     ~Mux(answer.valid && !isSlot, hintBit, 0.U(p.prefetches.W))
   // A slot that begins to wait for a set in the cycle in which the set is filled looks again in the next.
   val fillsMine = fill && asked.set === set
-  val filledNow = VecInit((0 until p.slots).map(i => fill && waits(i) && waitSet(i) === asked.set)).asUInt
+  val filledNow = VecInit((0 until p.slots).map(i => fill && waits(i) && waitSet(i) === wakeOf(asked.set))).asUInt
   val slotBit   = UIntToOH(slot, p.slots)
   waits := (waits & ~filledNow) | Mux(useWait && !fillsMine, slotBit, 0.U)
   come := (come & ~Mux(lookAgain, UIntToOH(slotAgain, p.slots), 0.U)) | filledNow |

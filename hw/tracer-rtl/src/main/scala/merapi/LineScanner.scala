@@ -14,6 +14,9 @@ class ScanJob(p: TracerParameters) extends Bundle {
 object ScanJob {
   def slots(p: TracerParameters): Int = p.lineBits / 32
 
+  /** The first `count` of `slots` (a comparison for each: one less than a power of two would be a carry chain). */
+  def first(count: UInt, slots: Int): UInt = VecInit((0 until slots).map(i => count > i.U)).asUInt
+
   /** Slots of the line that hold something; a wide reference is its first slot's. */
   def notNull(p: TracerParameters, data: UInt, wide: Bool): UInt = {
     val some = (0 until slots(p)).map(i => data(32 * i + 31, 32 * i).orR)

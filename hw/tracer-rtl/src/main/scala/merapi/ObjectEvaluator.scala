@@ -4,9 +4,20 @@ package merapi
 import chisel3._
 import chisel3.util._
 
-class Continuation(p: TracerParameters) extends Bundle {
-  val slot = UInt(log2Ceil(p.slots).W)
-  val work = new SlotWork(p)
+/** Where further blocks of a shape are: position in half lines of the heap (four blocks), and how many are left. */
+class Extension(p: TracerParameters) extends Bundle {
+  val position = UInt((p.lineAddress + 1).W)
+  val left     = UInt(ShapeLimits.bits.W)
+  val size     = UInt(ShapeLimits.bits.W) // the object's words
+}
+
+/** An object whose size is in another line, or whose blocks are in the shape extension: its next line is that one. */
+class Detour(p: TracerParameters) extends Bundle {
+  val slot  = UInt(log2Ceil(p.slots).W)
+  val phase = Phase()
+  val line  = UInt(p.lineAddress.W)
+  val word  = UInt(4.W)  // Size: which 4-byte word of the line
+  val klass = UInt(64.W) // Size
 }
 
 /** An object for the host. `unsized`: marked by the device, and without a shape: the host counts it. */
@@ -21,6 +32,7 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
   val data       = UInt(p.lineBits.W)
   val phase      = Phase()
   val obj        = UInt(p.objectBits.W)
+  val region     = UInt(p.regionBits.W) // of the object
   val count      = Bool()
   val klass      = UInt(64.W)
   val found      = Bool()
@@ -46,29 +58,34 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val config   = Input(new TraceConfig(p))
     val hold     = Input(Bool())
     val in       = Flipped(Decoupled(new EvaluateJob(p)))
-    val slot     = Output(UInt(log2Ceil(p.slots).W)) // whose work is wanted
-    val work     = Input(new SlotWork(p))            // of `slot`
+    val room     = Output(Bool()) // for two more: one may be on its way
+    val slot     = Output(UInt(log2Ceil(p.slots).W)) // whose what follows is
+    val slots    = Input(UInt(ScanJob.slots(p).W))   // References: which of the line's slots are the object's
+    val line     = Input(UInt(p.lineAddress.W))      // References: the line
+    val extension = Input(new Extension(p))          // Extension
+    val extend   = Valid(new Extension(p))           // how it is from now on
     val live     = Decoupled(new LiveWords(p))
     val seen     = Decoupled(UInt(64.W))
     val deferred = Decoupled(new Deferred(p))
     val giveBack = Decoupled(new Grey(p))
     val scan     = Decoupled(new ScanJob(p))
-    val walk     = Valid(new WalkJob(p))
-    val continue = Decoupled(new Continuation(p))
+    val walk     = Decoupled(new WalkJob(p))
+    val continue = Decoupled(new Detour(p))
     val end      = Valid(UInt(log2Ceil(p.slots).W))
     val scanned  = Output(Bool())
     val slotsRead = Output(UInt(ScanJob.slots(p).W)) // a cycle late
     val slotsNull = Output(UInt(ScanJob.slots(p).W))
     val quiet    = Output(Bool())
-    val fault    = Valid(new FaultReport)
+    val fault    = Valid(new FaultReport) // counted from the heap's start
   })
   import Contract.ShapeKind
-  val stage = Module(new Queue(new EvaluateJob(p), 2))
+  private val depth = 4
+  val stage = Module(new Queue(new EvaluateJob(p), depth))
   stage.io.enq <> io.in
+  io.room := stage.io.count <= (depth - 2).U
   val c     = io.config
   val x     = stage.io.deq.bits
   val valid = stage.io.deq.valid
-  val work  = io.work
   val done  = WireDefault(false.B)
   stage.io.deq.ready := done
   io.slot  := x.slot
@@ -84,7 +101,10 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
 
   // Size in bytes, arrays rounded up to the alignment.
   val slack      = ((1.U(9.W) << c.alignmentLog2)(8, 0) - 1.U)(7, 0)
-  val arrayBytes = (x.shape.size.pad(40) + (x.extra.pad(40) << x.shape.elementLog2)(39, 0) + slack) & ~slack.pad(40)
+  private val (content, header) = ((x.extra.pad(40) << x.shape.elementLog2)(39, 0), x.shape.size.pad(40))
+  // Three operands, one carry chain.
+  private val carries = (content & header) | (content & slack) | (header & slack)
+  val arrayBytes = ((content ^ header ^ slack) + Cat(carries(38, 0), 0.U(1.W))) & ~slack.pad(40)
   val bytes      = Mux(array, arrayBytes, Mux(mirror, Cat(x.extra, 0.U(3.W)), Cat(x.shape.size, 0.U(3.W)))).pad(40)
   val start      = Cat(x.obj, 0.U(3.W))
   val mirrorAt   = start +& c.mirrorOffset
@@ -98,7 +118,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val defers   = !x.found || kind >= ShapeKind.Reference.U
   val wantSent = sized && defers && !sent
   io.live.valid       := wantLive
-  io.live.bits.region := c.region(x.obj)
+  io.live.bits.region := x.region
   io.live.bits.words  := bytes >> 3
   io.seen.valid       := wantSeen
   io.seen.bits        := x.klass
@@ -107,54 +127,22 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.deferred.bits.unsized := !x.found && x.count
   val told = (!wantLive || io.live.ready) && (!wantSeen || io.seen.ready) && (!wantSent || io.deferred.ready)
 
-  // Spans in units of four bytes from the object's start, of the shape or of four blocks of a line of its extension.
+  // In units of four bytes from the object's start.
   val length     = Mux(c.wideOops, Cat(x.extra, 0.U(1.W)), x.extra.pad(33))
   val arrayStart = x.shape.size >> 2
-  val shaped     = Wire(Vec(4, new Span(p)))
-  for (i <- 0 until 4) {
-    shaped(i).start := x.shape.blocks(i).start
-    shaped(i).end   := x.shape.blocks(i).end
-  }
-  when(objArray) {
-    shaped.foreach { s => s.start := 0.U; s.end := 0.U }
-    shaped(0).start := arrayStart
-    shaped(0).end   := arrayStart +& length
-  }
-  val half      = work.extension(0)
-  val blockGood = Wire(Vec(4, Bool()))
-  val blocks    = Wire(Vec(4, new Span(p)))
-  for (i <- 0 until 4) {
-    def word(at: Int): UInt = x.data(32 * at + 31, 32 * at)
-    def pick(at: Int): UInt = Mux(half, word(8 + 2 * i + at), word(2 * i + at))
-    val offset = pick(0)
-    val count  = pick(1)
-    val used   = work.extensionLeft > i.U
-    val mask   = Mux(c.wideOops, 7.U, 3.U)
-    val end    = offset.pad(40) +& Mux(c.wideOops, Cat(count, 0.U(3.W)), Cat(count, 0.U(2.W))).pad(40)
-    blockGood(i) := !used || ((offset & mask) === 0.U && offset >= Mux(c.wideKlass, 16.U, 12.U) &&
-      end <= Cat(work.size, 0.U(3.W)))
-    val units = Mux(used, Mux(c.wideOops, Cat(count, 0.U(1.W)), count), 0.U)
-    blocks(i).start := offset >> 2
-    blocks(i).end   := (offset >> 2) +& units
-  }
 
-  // Which slots of this line are references. Of the klass word's line, counted from where the object begins in it: a
-  // block that begins or ends beyond it need not be added up.
-  private val slots = ScanJob.slots(p)
-  val inLine = Mux(x.obj(2, 0).andR, (-2).S(6.W).asUInt, Cat(0.U(2.W), x.obj(2, 0), 0.U(1.W))) // may be two before
-  private def below(far: Bool, near: UInt): UInt = {
-    val at   = (near.pad(6) + inLine)(5, 0)
-    val part = ((1.U(slots.W) << at(3, 0)) - 1.U)(slots - 1, 0)
-    Mux(far || at(5, 4) =/= 0.U, Fill(slots, 1.U(1.W)), part)
-  }
-  private def far(x: UInt): Bool = (x >> 5).orR
-  val covered = VecInit(x.shape.blocks.map { b =>
-    below(far(b.end), b.end(4, 0)) & ~below(far(b.start), b.start(4, 0))
-  }).reduceTree(_ | _)
-  val arrayEnd = arrayStart(4, 0) +& length(4, 0)
-  val coveredArray = below(far(arrayStart) || far(length) || arrayEnd(5), arrayEnd(4, 0)) &
-    ~below(far(arrayStart), arrayStart(4, 0))
-  val ours = Mux(x.phase === Phase.Header, Mux(objArray, coveredArray, covered), work.slots) &
+  // Which slots of this line are references: of the klass word's line, by where the object begins in it.
+  private val slots  = ScanJob.slots(p)
+  private val places = VecInit((0 until 8).map { place =>
+    val at = Shape.placeInLine(place)
+    if (at < 0) (x.shape.near >> -at)(slots - 1, 0) else (x.shape.near << at)(slots - 1, 0)
+  })
+  val covered  = places(x.obj(2, 0))
+  val goesOn   = x.shape.beyond(x.obj(2, 0))
+  val arrayAt  = arrayStart(4, 0) +& Mux(x.obj(2, 0).andR, (-2).S(6.W).asUInt, Cat(0.U(2.W), x.obj(2, 0), 0.U(1.W)))
+  val elements = Mux((length >> 4).orR, Fill(slots, 1.U(1.W)), ScanJob.first(length(3, 0), slots))
+  val coveredArray = Mux((arrayStart >> 5).orR || arrayAt(5, 4) =/= 0.U, 0.U, (elements << arrayAt(3, 0))(slots - 1, 0))
+  val ours = Mux(x.phase === Phase.Header, Mux(objArray, coveredArray, covered), io.slots) &
     Mux(c.wideOops, 0x5555.U, 0xffff.U)
   val bare    = x.phase === Phase.Size || x.phase === Phase.Extension
   io.scan.bits.obj  := x.obj
@@ -163,37 +151,33 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
 
   val refs     = (instance && x.shape.hasBlocks) || (objArray && x.extraSome)
   val toExtend = sizing && instance && x.shape.extended
-  io.walk.bits.slot := x.slot
-  io.walk.bits.obj  := x.obj
-  io.walk.bits.bare := bare
-  io.walk.bits.line := Mux(sizing, (x.obj +& 1.U) >> 3, work.line)
-  io.walk.bits.base := Mux(x.phase === Phase.References, 0.U, Cat(x.obj, 0.U(1.W)))
-  io.walk.bits.work := work
-  when(sizing) {
-    io.walk.bits.work.extensionLeft := 0.U
-    io.walk.bits.work.spans         := shaped
-  }
-  when(x.phase === Phase.Extension) {
-    io.walk.bits.work.spans         := blocks
-    io.walk.bits.work.extension     := work.extension + 1.U
-    io.walk.bits.work.extensionLeft := Mux(work.extensionLeft > 4.U, work.extensionLeft - 4.U, 0.U)
+  val further   = x.phase === Phase.Extension
+  val blockLine = VecInit(x.data(255, 0), x.data(511, 256))(io.extension.position(0))
+  io.walk.bits.slot   := x.slot
+  io.walk.bits.obj    := x.obj
+  io.walk.bits.bare   := bare
+  io.walk.bits.line   := Mux(sizing, (x.obj +& 1.U) >> 3, io.line)
+  io.walk.bits.stored := x.phase === Phase.References
+  io.walk.bits.placed := false.B
+  io.walk.bits.raw    := further
+  io.walk.bits.count  := Mux(objArray, 1.U, x.shape.blockCount(2, 0))
+  io.walk.bits.more   := further && io.extension.left > 4.U
+  io.walk.bits.size   := io.extension.size
+  io.walk.bits.first.start := Mux(objArray, arrayStart, x.shape.blocks(0).start)
+  io.walk.bits.first.end   := Mux(objArray, arrayStart +& length, x.shape.blocks(0).end)
+  when(further) { io.walk.bits.count := Mux(io.extension.left > 4.U, 4.U, io.extension.left(2, 0)) }
+  for (i <- 0 until 4) {
+    def word(at: Int): UInt = blockLine(64 * i + 32 * at + 31, 64 * i + 32 * at)
+    io.walk.bits.blocks(i).start := Mux(further, word(0), x.shape.blocks(i).start)
+    io.walk.bits.blocks(i).end   := Mux(further, word(1), x.shape.blocks(i).end)
   }
 
-  io.continue.bits.slot := x.slot
-  io.continue.bits.work := work
-  when(needSize) {
-    io.continue.bits.work.phase := Phase.Size
-    io.continue.bits.work.klass := x.klass
-    val at = Mux(mirror, mirrorAt, start +& 16.U) // a wide klass word's length follows it
-    io.continue.bits.work.line := at >> 6
-    io.continue.bits.work.word := at(5, 2)
-  }.otherwise {
-    io.continue.bits.work.phase         := Phase.Extension
-    io.continue.bits.work.line          := x.shape.extension
-    io.continue.bits.work.extension     := Cat(x.shape.extension, 0.U(1.W))
-    io.continue.bits.work.extensionLeft := x.shape.blockCount
-    io.continue.bits.work.size          := x.shape.size
-  }
+  io.continue.bits.slot  := x.slot
+  io.continue.bits.klass := x.klass
+  val at = Mux(mirror, mirrorAt, start +& 16.U) // a wide klass word's length follows it
+  io.continue.bits.phase := Mux(needSize, Phase.Size, Phase.Extension)
+  io.continue.bits.line  := Mux(needSize, at >> 6, x.shape.extension)
+  io.continue.bits.word  := at(5, 2)
 
   // Where the object goes from here. Given back: reports wait and a pause wants the lane to drain.
   val stuck = io.hold && sized && !told
@@ -205,13 +189,22 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val toScan = ready && ((sized && refs && !toExtend) || !sizing)
   val toKeep = ready && sizing && (needSize || (sized && toExtend))
   val toEnd  = ready && sized && !refs
-  io.scan.valid     := toScan && !bare
+  // To the scanner and to the walk in one cycle; not to the walk if this line is all.
+  val isAll   = x.phase === Phase.Header && !objArray && !goesOn
+  val scanOpen = bare || io.scan.ready
+  val walkOpen = isAll || io.walk.ready
+  io.scan.valid     := toScan && !bare && walkOpen
+  io.walk.valid     := toScan && !isAll && scanOpen
   io.continue.valid := toKeep
-  val scans     = toScan && (io.scan.ready || bare)
+  val scans     = toScan && scanOpen && walkOpen
   val givenBack = io.giveBack.fire
-  io.walk.valid := scans
   done := toEnd || scans || (toKeep && io.continue.ready) || givenBack
-  io.end.valid := toEnd || givenBack
+  io.end.valid := toEnd || (scans && isAll) || givenBack
+  // Of the extension, the blocks after these.
+  io.extend.valid         := (toKeep && !needSize) || (io.walk.fire && further)
+  io.extend.bits.position := Mux(further, io.extension.position + 1.U, Cat(x.shape.extension, 0.U(1.W)))
+  io.extend.bits.left     := Mux(further, io.extension.left - 4.U, x.shape.blockCount)
+  io.extend.bits.size     := Mux(further, io.extension.size, x.shape.size)
   io.end.bits  := x.slot
   io.scanned   := done && sized && !givenBack && (instance || objArray)
   io.slotsRead := RegNext(Mux(scans && !bare, ours, 0.U), 0.U)
@@ -228,14 +221,11 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val bytesLate  = RegNext(bytes)
   val atLate     = RegNext(mirrorAt)
   val badLength  = RegNext(array && x.extra(31)) // of an array, a signed number
-  val workLate   = RegNext(work.size)
-  val badBlocks  = RegNext(valid && x.phase === Phase.Extension && !blockGood.asUInt.andR, false.B)
   val bad = Mux(
     needLate,
     mirrorLate && atLate + 4.U > c.heapBytes,
     badLength || bytesLate === 0.U || startLate +& bytesLate > c.heapBytes
   )
-  io.fault.valid := (sizeLate && bad) || badBlocks
-  io.fault.bits  := FaultReport(Contract.Fault.BadObject, c.heapBase + startLate, bytesLate >> 3)
-  when(badBlocks) { io.fault.bits := FaultReport(Contract.Fault.BadShape, c.heapBase + startLate, workLate) }
+  io.fault.valid := sizeLate && bad
+  io.fault.bits  := FaultReport(Contract.Fault.BadObject, startLate, bytesLate >> 3)
 }

@@ -18,6 +18,8 @@ case class TracerParameters(
     heapLines: Int,
     /** Sets of the two-way shape cache; a power of two. */
     shapeSets: Int,
+    /** Shapes looked up at a time (tracer-wide); a power of two. */
+    shapeWalks: Int,
     /** Bitmap lines kept per bank (each covers 512 mark bits); a power of two. */
     bitmapLines: Int,
     /** Bitmap lines being fetched per bank. */
@@ -57,6 +59,7 @@ case class TracerParameters(
     lanes            -> "lanes",
     heapLines        -> "heapLines",
     shapeSets        -> "shapeSets",
+    shapeWalks       -> "shapeWalks",
     bitmapLines      -> "bitmapLines",
     dirtyBound       -> "dirtyBound",
     greyDepth        -> "greyDepth",
@@ -88,7 +91,7 @@ case class TracerParameters(
   val prefetches: Int = 4
   /** Widest tag of any memory client. */
   val tagBits: Int =
-    Seq(log2Ceil(slots + prefetches), log2Ceil(bitmapMisses), log2Ceil(sweepReads), 3).max
+    Seq(log2Ceil(slots + prefetches), log2Ceil(bitmapMisses), log2Ceil(sweepReads), log2Ceil(shapeWalks), 3).max
 }
 
 object TracerParameters {
@@ -98,6 +101,7 @@ object TracerParameters {
     slots = 8,
     heapLines = 16,
     shapeSets = 8,
+    shapeWalks = 2,
     bitmapLines = 32,
     bitmapMisses = 4,
     bitmapWaiters = 2,
@@ -115,6 +119,7 @@ object TracerParameters {
     slots = 32,
     heapLines = 512,
     shapeSets = 512,
+    shapeWalks = 8,
     bitmapLines = 16384,
     bitmapMisses = 16,
     bitmapWaiters = 4,

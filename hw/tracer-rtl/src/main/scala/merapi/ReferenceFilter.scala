@@ -88,6 +88,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   io.ask <> check.io.ask
   check.io.in.valid            := found.io.deq.valid && !outside && !crooked && !sweeping
   check.io.in.bits.obj         := f.offset >> 3
+  check.io.region              := c.region(check.io.in.bits.obj)
   check.io.in.bits.data.source := f.source
   check.io.in.bits.data.host   := f.host
   found.io.deq.ready           := outside || crooked || (check.io.in.ready && !sweeping)

@@ -4,32 +4,12 @@ package merapi
 import chisel3._
 import chisel3.util._
 
-/** Part of an object's references: [start, end) in units of four bytes from the heap's start. */
-class Span(p: TracerParameters) extends Bundle {
-  val start = UInt((p.heapAddressBits - 1).W)
-  val end   = UInt((p.heapAddressBits - 1).W)
-}
-
 object Phase extends ChiselEnum {
 
   /** What the fetched line is: the object's klass word, a further word that sizes it, references, a line of the
     * shape extension.
     */
   val Header, Size, References, Extension = Value
-}
-
-/** What a slot remembers between two lines. */
-class SlotWork(p: TracerParameters) extends Bundle {
-  val phase = Phase()
-  val line  = UInt(p.lineAddress.W)       // to be fetched next; counted from the heap's first, and around
-  val word  = UInt(4.W)                   // Size: which 4-byte word of the line
-  val klass = UInt(64.W)                  // Size
-  val slots = UInt(ScanJob.slots(p).W)    // References: which of the line's slots are the object's
-  val spans = Vec(4, new Span(p))         // References
-  // Further blocks in the shape extension: position in half lines (four blocks), and how many blocks are left.
-  val extension     = UInt((p.lineAddress + 1).W)
-  val extensionLeft = UInt(ShapeLimits.bits.W)
-  val size          = UInt(ShapeLimits.bits.W)
 }
 
 class LaneEvents extends Bundle {
@@ -51,10 +31,9 @@ class LiveWords(p: TracerParameters) extends Bundle {
   val words  = UInt((p.objectBits + 1).W)
 }
 
-/** Part of a long array, on its way to the next lane. `obj` is the array: its limit decides at every line. */
-class Piece(p: TracerParameters) extends Bundle {
-  val obj  = UInt(p.objectBits.W)
-  val work = new SlotWork(p)
+/** A piece with its object's region. */
+class LanePiece(p: TracerParameters) extends Piece(p) {
+  val region = UInt(p.regionBits.W)
 }
 
 /** Objects of one lane, from grey to their references, many at once.
@@ -103,8 +82,8 @@ class ScanLane(p: TracerParameters) extends Module {
     val live       = Decoupled(new LiveWords(p))
     val seen       = Decoupled(UInt(64.W))
     val deferred   = Decoupled(new Deferred(p))
-    val shareIn    = Flipped(Decoupled(new Piece(p)))
-    val shareOut   = Decoupled(new Piece(p))
+    val shareIn    = Flipped(Decoupled(new LanePiece(p)))
+    val shareOut   = Decoupled(new LanePiece(p))
     val shapes     = new ShapePort(p)
     val lines      = new ReadPort(p)
     val empty      = Output(Bool()) // no object in any slot
@@ -115,50 +94,59 @@ class ScanLane(p: TracerParameters) extends Module {
   val c = io.config
 
   class Held extends Bundle {
-    val obj   = UInt(p.objectBits.W)
-    val count = Bool()
+    val obj    = UInt(p.objectBits.W)
+    val region = UInt(p.regionBits.W)
+    val count  = Bool()
   }
   class Issue extends Bundle {
     val slot  = UInt(slotBits.W)
-    val fresh = Bool()
-    val count = Bool()
+    val fresh = Bool() // its klass word's line is wanted
   }
 
   val free      = RegInit(((BigInt(1) << p.slots) - 1).U(p.slots.W))
   val fresh     = RegInit(0.U(p.slots.W))
   val held      = Mem(p.slots, new Held)
-  val work      = Mem(p.slots, new SlotWork(p))
-  // Parts of it that other stages read.
-  class Fetched extends Bundle {
-    val phase = Phase()
+  // What a slot remembers between two lines: the line to be fetched next (counted from the heap's first, and around),
+  // what it is, which of its slots are the object's; where the object's size is; its shape's further blocks.
+  class SizeAt extends Bundle {
     val word  = UInt(4.W)
     val klass = UInt(64.W)
   }
-  val nextLine = Mem(p.slots, UInt(p.lineAddress.W))
-  val fetched  = Mem(p.slots, new Fetched)
+  val nextLine   = Mem(p.slots, UInt(p.lineAddress.W))
+  val phases     = Mem(p.slots, Phase())
+  val slotsAt    = Mem(p.slots, UInt(ScanJob.slots(p).W))
+  val sizeAt     = Mem(p.slots, new SizeAt)
+  val extensions = Mem(p.slots, new Extension(p))
   val continued = Module(new Queue(UInt(slotBits.W), p.slots))
   val longs     = Module(new Queue(UInt(slotBits.W), p.slots)) // of arrays with lines left
   private def bitOf(slot: UInt): UInt = UIntToOH(slot, p.slots)
 
-  // Issue: continuations first, they hold a slot already; long arrays last.
+  // Issue: continuations first, they hold a slot already, then objects whose shape has come; long arrays last.
   val check   = Module(new LimitCheck(p, new Issue))
+  val misses  = Module(new ShapeMisses(p))
+  val again   = misses.io.again
   val slotNew = PriorityEncoder(free)
-  val takeGrey = !continued.io.deq.valid && io.grey.valid && free.orR
+  val onFirst  = continued.io.deq.valid || again.valid
+  val takeGrey = !onFirst && io.grey.valid && free.orR
   // An array that holds the last free slot must not wait for a store that only this lane empties.
-  val takeLong = !continued.io.deq.valid && !takeGrey && longs.io.deq.valid && (!io.arraysWait || !free.orR)
-  val goOn     = continued.io.deq.valid || takeLong
-  val slotOn   = Mux(takeLong, longs.io.deq.bits, continued.io.deq.bits)
+  val takeLong = !onFirst && !takeGrey && longs.io.deq.valid && (!io.arraysWait || !free.orR)
+  val goOn     = onFirst || takeLong
+  val slotOn   = Mux(continued.io.deq.valid, continued.io.deq.bits, Mux(again.valid, again.bits, longs.io.deq.bits))
   check.io.config     := c
   check.io.fill       := io.fill
   io.ask <> check.io.ask
   check.io.in.valid           := !io.hold && (goOn || takeGrey)
-  check.io.in.bits.obj        := Mux(goOn, held.read(slotOn).obj, io.grey.bits.obj)
+  val newHeld = Wire(new Held) // a grey, else a piece of another lane's array
+  val oldHeld = held.read(slotOn)
+  check.io.in.bits.obj        := Mux(goOn, oldHeld.obj, io.grey.bits.obj)
+  val greyRegion = c.region(io.grey.bits.obj)
+  check.io.region             := Mux(goOn, oldHeld.region, greyRegion)
   check.io.in.bits.data.slot  := Mux(goOn, slotOn, slotNew)
-  check.io.in.bits.data.fresh := !goOn
-  check.io.in.bits.data.count := io.grey.bits.count
+  check.io.in.bits.data.fresh := Mux(continued.io.deq.valid, false.B, Mux(again.valid, fresh(again.bits), !goOn))
   continued.io.deq.ready      := !io.hold && check.io.in.ready
+  again.ready                 := !io.hold && check.io.in.ready && !continued.io.deq.valid
   longs.io.deq.ready          := !io.hold && check.io.in.ready && takeLong
-  io.grey.ready               := !io.hold && check.io.in.ready && !continued.io.deq.valid && free.orR
+  io.grey.ready               := !io.hold && check.io.in.ready && !onFirst && free.orR
   val allocate = io.grey.fire
 
   val issue    = check.io.out
@@ -177,20 +165,19 @@ class ScanLane(p: TracerParameters) extends Module {
   fetch.io.request.bits.line := c.heap +
     Mux(issue.bits.data.fresh, headerLine, nextLine.read(issue.bits.data.slot))
   issue.ready := fetch.io.request.ready // whatever comes out: what it is is known late
-  val stale = issue.fire && !go
+  val stale     = RegNext(issue.fire && !go, false.B)
+  val staleSlot = RegNext(issue.bits.data.slot)
   // A piece of another lane's array takes a slot when nothing else does.
-  val pieceIn   = Module(new Queue(new Piece(p), 1))
+  val pieceIn   = Module(new Queue(new LanePiece(p), 1))
   val takeFresh = issue.fire && issue.bits.data.fresh
   val takePiece = WireDefault(false.B)
-  when(takeFresh || takePiece) {
-    val h = Wire(new Held)
-    h.obj   := Mux(takeFresh, issueObj, pieceIn.io.deq.bits.obj)
-    h.count := takeFresh && issue.bits.data.count
-    held.write(Mux(takeFresh, issue.bits.data.slot, slotNew), h)
-  }
+  newHeld.obj    := Mux(io.grey.valid, io.grey.bits.obj, pieceIn.io.deq.bits.obj)
+  newHeld.region := Mux(io.grey.valid, greyRegion, pieceIn.io.deq.bits.region)
+  newHeld.count  := io.grey.valid && io.grey.bits.count
+  when(allocate || takePiece) { held.write(slotNew, newHeld) }
   val late = Wire(Valid(new FaultReport))
   late.valid := RegNext(issue.fire && issue.bits.below && tooLate, false.B)
-  late.bits  := FaultReport(Contract.Fault.BadObject, c.heapBase + Cat(RegNext(issueObj), 0.U(3.W)), 0.U)
+  late.bits  := FaultReport(Contract.Fault.BadObject, Cat(RegNext(issueObj), 0.U(3.W)), 0.U)
 
   // Lines with their klass words. A place is kept for a line that is found here while it is looked at.
   private val places = 4
@@ -201,27 +188,28 @@ class ScanLane(p: TracerParameters) extends Module {
     val word  = UInt(4.W)
     val klass = UInt(64.W)
   }
-  private def klassWordAt(obj: UInt): UInt = (obj + 1.U)(2, 0)
   val arrived   = Module(new Queue(new Arrived, places))
   val come      = fetch.io.line.bits
-  val comeKept  = fetched.read(come.slot)
-  val comeWords = VecInit((0 until 8).map(i => come.data(64 * i + 63, 64 * i)))
-  val comeWord  = comeWords(klassWordAt(held.read(come.slot).obj))
+  val comeSize  = sizeAt.read(come.slot)
+  // The object's second word, by its first.
+  val comeWords = VecInit((0 until 8).map(i => (i + 1) % 8).map(i => come.data(64 * i + 63, 64 * i)))
+  val comeWord  = comeWords(held.read(come.slot).obj(2, 0))
   val comeFresh = fresh(come.slot)
   fetch.io.room      := arrived.io.count <= (places - 2).U
   fetch.io.line.ready      := arrived.io.enq.ready
   arrived.io.enq.valid     := fetch.io.line.valid
   arrived.io.enq.bits.slot := come.slot
   arrived.io.enq.bits.data := come.data
-  arrived.io.enq.bits.word := comeKept.word
-  arrived.io.enq.bits.phase := Mux(comeFresh, Phase.Header, comeKept.phase)
+  arrived.io.enq.bits.word := comeSize.word
+  arrived.io.enq.bits.phase := Mux(comeFresh, Phase.Header, phases.read(come.slot))
   arrived.io.enq.bits.klass := Mux(
     comeFresh,
     Mux(c.wideKlass, comeWord, comeWord(31, 0).pad(64)),
-    comeKept.klass
+    comeSize.klass
   )
 
-  // The line in hand, beside its shape.
+  // The line in hand, beside its shape. It never stays: it leaves for the evaluator, or its object waits for the shape
+  // and comes again, line and all.
   val evaluate = Module(new ObjectEvaluator(p))
   val scan     = Module(new LineScanner(p))
   val walk     = Module(new SpanWalk(p))
@@ -232,48 +220,63 @@ class ScanLane(p: TracerParameters) extends Module {
   val inHeader = a.phase === Phase.Header
   val needs    = inHeader || a.phase === Phase.Size
   val e        = evaluate.io.in
-  val aLeaves  = e.fire
-  arrived.io.deq.ready := !aValid || aLeaves
-  aValid := arrived.io.deq.valid || (aValid && !aLeaves)
-  when(arrived.io.deq.fire) {
-    a     := arrived.io.deq.bits
-    aHeld := held.read(arrived.io.deq.bits.slot)
-  }
-  cache.io.powerUp     := io.powerUp
-  cache.io.next        := Mux(aValid && !aLeaves, a.klass, arrived.io.deq.bits.klass)
-  cache.io.klass.valid := aValid && needs
-  cache.io.klass.bits  := a.klass
-  cache.io.invalidate  := io.invalidate || io.dropShapes
-  io.shapes <> cache.io.walker
+  arrived.io.deq.ready := evaluate.io.room
+  aValid := arrived.io.deq.fire
+  a      := arrived.io.deq.bits
+  val arrivedHeld = held.read(arrived.io.deq.bits.slot)
+  aHeld  := arrivedHeld
+  // An array's length follows the klass word; another size is where it was said to be.
+  val lengthAt = Cat(arrivedHeld.obj(2, 0), 0.U(1.W)) + Mux(c.wideKlass, 4.U(4.W), 3.U(4.W))
+  val extraAt  = RegNext(Mux(arrived.io.deq.bits.phase === Phase.Header, lengthAt, arrived.io.deq.bits.word))
+  e.valid := aValid && (!needs || cache.io.hit)
+  assert(!(e.valid && !e.ready), "a line in hand without a place")
+  cache.io.powerUp    := io.powerUp
+  cache.io.next       := arrived.io.deq.bits.klass
+  cache.io.klass      := a.klass
+  cache.io.accept     := aValid && needs && cache.io.hit
+  cache.io.invalidate := io.invalidate || io.dropShapes
+  cache.io.answer     := io.shapes.answer
+  val missed = Wire(Valid(new ShapeMiss(p)))
+  missed.valid      := RegNext(aValid && needs && !cache.io.hit, false.B)
+  missed.bits.slot  := RegNext(a.slot)
+  missed.bits.klass := RegNext(a.klass)
+  missed.bits.again := RegNext(cache.io.torn)
+  cache.io.miss  := missed
+  misses.io.miss := missed
+  misses.io.guards := cache.io.guarded
+  misses.io.answer.valid := io.shapes.answer.valid
+  misses.io.answer.bits  := io.shapes.answer.bits.hash
+  io.shapes.klass <> misses.io.ask
+  cache.io.gone(0).valid := RegNext(cache.io.accept, false.B)
+  cache.io.gone(0).bits  := RegNext(a.slot)
+  cache.io.gone(1).valid := stale
+  cache.io.gone(1).bits  := staleSlot
 
-  e.valid := aValid && (!needs || cache.io.done)
-  cache.io.accept := e.fire && needs
-  val wordAt = klassWordAt(aHeld.obj)
-  val words  = VecInit((0 until 8).map(i => a.data(64 * i + 63, 64 * i)))
   // Reported when the object is evaluated for good, not when it goes for its size first.
-  val sizesLater = inHeader && (cache.io.shape.kind === Contract.ShapeKind.Mirror.U ||
-    (cache.io.shape.kind === Contract.ShapeKind.ObjArray.U || cache.io.shape.kind === Contract.ShapeKind.PrimArray.U) &&
-    !e.bits.extraKnown)
-  cache.io.setSeen    := e.fire && needs && cache.io.found && !sizesLater
-  cache.io.forgetSeen := io.giveBack.fire
+  val kindLate   = RegNext(cache.io.shape.kind)
+  val arrayLate  = kindLate === Contract.ShapeKind.ObjArray.U || kindLate === Contract.ShapeKind.PrimArray.U
+  val sizesLater = RegNext(inHeader) &&
+    (kindLate === Contract.ShapeKind.Mirror.U || arrayLate && !RegNext(e.bits.extraKnown))
+  cache.io.setSeen    := RegNext(cache.io.found) && !sizesLater
+  cache.io.forgetSeen := RegNext(io.giveBack.fire, false.B)
   e.bits.slot   := a.slot
   e.bits.data   := a.data
   e.bits.phase  := a.phase
   e.bits.obj    := aHeld.obj
   e.bits.count  := aHeld.count
+  e.bits.region := aHeld.region
   e.bits.klass  := a.klass
   e.bits.found  := cache.io.found
   e.bits.shape  := cache.io.shape
   e.bits.report := cache.io.found && !cache.io.seen && !cache.io.shape.quiet
-  e.bits.extra := Mux(
-    inHeader,
-    Mux(c.wideKlass, words((wordAt + 1.U)(2, 0))(31, 0), words(wordAt)(63, 32)),
-    VecInit((0 until 16).map(i => a.data(32 * i + 31, 32 * i)))(a.word)
-  )
+  e.bits.extra      := VecInit((0 until 16).map(i => a.data(32 * i + 31, 32 * i)))(extraAt)
   e.bits.extraSome  := e.bits.extra =/= 0.U
   e.bits.notNull    := ScanJob.notNull(p, a.data, c.wideOops)
-  e.bits.extraKnown := !inHeader || !c.wideKlass || wordAt =/= 7.U
-  evaluate.io.work := work.read(evaluate.io.slot)
+  e.bits.extraKnown := !inHeader || !c.wideKlass || aHeld.obj(2, 0) =/= 6.U // else in the next line
+  evaluate.io.slots     := slotsAt.read(evaluate.io.slot)
+  evaluate.io.line      := nextLine.read(evaluate.io.slot)
+  evaluate.io.extension := extensions.read(evaluate.io.slot)
+  when(evaluate.io.extend.valid) { extensions.write(evaluate.io.slot, evaluate.io.extend.bits) }
 
   evaluate.io.config := c
   evaluate.io.hold   := io.hold
@@ -286,7 +289,6 @@ class ScanLane(p: TracerParameters) extends Module {
   io.references <> scan.io.references
 
   walk.io.config := c
-  walk.io.in     := evaluate.io.walk
 
   // Few objects in flight that lie one after the other (a list): the memory's latency would be all there is, so lines
   // ahead are asked for on suspicion.
@@ -304,67 +306,98 @@ class ScanLane(p: TracerParameters) extends Module {
   fetch.io.prefetch.valid := walk.io.prefetch.valid || (guesses && inHeap)
   fetch.io.prefetch.bits  := c.heap + Mux(walk.io.prefetch.valid, walk.io.prefetch.bits, guess)
 
-  val share = Module(new ArrayShare(p))
-  share.io.in  := walk.io.continue
-  share.io.obj := walk.io.obj
-  io.shareOut <> share.io.piece
+  io.shareOut.valid       := walk.io.piece.valid
+  io.shareOut.bits.region := held.read(walk.io.next.bits.slot).region
+  io.shareOut.bits.obj    := walk.io.piece.bits.obj
+  io.shareOut.bits.span   := walk.io.piece.bits.span
+  walk.io.piece.ready     := io.shareOut.ready
   val idle = RegNext(!io.grey.valid && !continued.io.deq.valid && !longs.io.deq.valid && !io.arraysWait, false.B)
   pieceIn.io.enq.valid := io.shareIn.valid && idle && !io.hold
   pieceIn.io.enq.bits  := io.shareIn.bits
   io.shareIn.ready     := pieceIn.io.enq.ready && idle && !io.hold
 
-  // One continuation a cycle: the walk's, which never waits, the evaluator's, another lane's piece.
-  val keep = Module(new Arbiter(new Continuation(p), 3))
-  keep.io.in(0).valid := share.io.out.valid
-  keep.io.in(0).bits  := share.io.out.bits
-  keep.io.in(1) <> evaluate.io.continue
-  val pieceRoom = free.orR && !takeFresh && !allocate
-  keep.io.in(2).valid     := pieceIn.io.deq.valid && pieceRoom
-  keep.io.in(2).bits.slot := slotNew
-  keep.io.in(2).bits.work := pieceIn.io.deq.bits.work
-  pieceIn.io.deq.ready    := keep.io.in(2).ready && pieceRoom
-  takePiece               := pieceIn.io.deq.fire
-  keep.io.out.ready := true.B
-  val kept = keep.io.out.bits
-  when(keep.io.out.fire) {
-    work.write(kept.slot, kept.work)
-    nextLine.write(kept.slot, kept.work.line)
-    val f = Wire(new Fetched)
-    f.phase := kept.work.phase
-    f.word  := kept.work.word
-    f.klass := kept.work.klass
-    fetched.write(kept.slot, f)
+  // Taken when the evaluator has nothing for the walk, and no grey wants the slot.
+  val piece = pieceIn.io.deq.bits
+  takePiece := pieceIn.io.deq.valid && free.orR && !io.grey.valid && evaluate.io.quiet && walk.io.in.ready
+  pieceIn.io.deq.ready := takePiece
+  walk.io.in <> evaluate.io.walk
+  when(evaluate.io.quiet) {
+    walk.io.in.valid       := takePiece
+    walk.io.in.bits.slot   := slotNew
+    walk.io.in.bits.obj    := piece.obj
+    walk.io.in.bits.bare   := true.B
+    walk.io.in.bits.stored := false.B
+    walk.io.in.bits.placed := true.B
+    walk.io.in.bits.raw    := false.B
+    walk.io.in.bits.count  := 1.U
+    walk.io.in.bits.more   := false.B
+    walk.io.in.bits.first  := piece.span
   }
-  val keepLong = (keep.io.in(0).valid && share.io.long) || takePiece
+
+  // One next line a cycle: the walk's, which never waits, or the evaluator's.
+  val next   = walk.io.next
+  val detour = evaluate.io.continue
+  detour.ready := !next.valid
+  val keeps    = next.valid || detour.valid
+  val keepSlot = Mux(next.valid, next.bits.slot, detour.bits.slot)
+  when(keeps) {
+    val further = Mux(next.bits.extend, extensions.read(next.bits.slot).position >> 1, next.bits.line)
+    nextLine.write(keepSlot, Mux(next.valid, further, detour.bits.line))
+    phases.write(
+      keepSlot,
+      Mux(next.valid, Mux(next.bits.extend, Phase.Extension, Phase.References), detour.bits.phase)
+    )
+  }
+  when(next.valid) { slotsAt.write(next.bits.slot, next.bits.slots) }
+  when(detour.valid) {
+    val at = Wire(new SizeAt)
+    at.word  := detour.bits.word
+    at.klass := detour.bits.klass
+    sizeAt.write(detour.bits.slot, at)
+  }
+  val keepLong = next.valid && next.bits.long
   for ((queue, mine) <- Seq(continued -> !keepLong, longs -> keepLong)) {
-    queue.io.enq.valid := keep.io.out.valid && mine
-    queue.io.enq.bits  := keep.io.out.bits.slot
+    queue.io.enq.valid := keeps && mine
+    queue.io.enq.bits  := keepSlot
     assert(!(queue.io.enq.valid && !queue.io.enq.ready), "more continuations than slots")
   }
 
-  val ended = Mux(evaluate.io.end.valid, bitOf(evaluate.io.end.bits), 0.U) |
+  val sized = RegNext(evaluate.io.end.valid, false.B)
+  val ended = Mux(sized, bitOf(RegNext(evaluate.io.end.bits)), 0.U) |
     Mux(walk.io.end.valid, bitOf(walk.io.end.bits), 0.U) |
-    Mux(stale, bitOf(issue.bits.data.slot), 0.U)
+    Mux(stale, bitOf(staleSlot), 0.U)
   free := (free | ended) & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U)
-  fresh := (fresh & ~Mux(keep.io.out.fire, bitOf(keep.io.out.bits.slot), 0.U)) |
+  fresh := (fresh & ~Mux(keeps, bitOf(keepSlot), 0.U)) |
     Mux(allocate, bitOf(slotNew), 0.U)
   assert((free & ended) === 0.U, "a slot ended twice")
 
-  io.fault    := FaultReport.first(Seq(late, check.io.fault, evaluate.io.fault))
+  val badBlock = Wire(Valid(new FaultReport))
+  badBlock.valid := walk.io.bad
+  badBlock.bits  := FaultReport(Contract.Fault.BadShape, Cat(walk.io.badObj, 0.U(3.W)), walk.io.badSize)
+  // All but the checker's are counted from the heap's start, which is added once, a cycle later.
+  val wrong = FaultReport.first(Seq(late, evaluate.io.fault, badBlock))
+  val told  = Wire(Valid(new FaultReport))
+  told.valid        := RegNext(wrong.valid, false.B)
+  told.bits         := RegNext(wrong.bits)
+  told.bits.address := c.heapBase + RegNext(wrong.bits.address)
+  io.fault := FaultReport.first(Seq(told, check.io.fault))
   io.empty    := free.andR && !pieceIn.io.deq.valid && !scan.io.busy
   io.quiet := !check.io.busy && fetch.io.quiet && !isNew && !guesses && !arrived.io.deq.valid && !aValid &&
-    evaluate.io.quiet && walk.io.quiet && !walk.io.prefetch.valid && !scan.io.busy
+    !misses.io.busy && !stale && !(pieceIn.io.deq.valid && free.orR && !io.grey.valid) && evaluate.io.quiet &&
+    walk.io.quiet && !walk.io.prefetch.valid && !scan.io.busy
   io.events.scanned     := evaluate.io.scanned
-  io.events.hit         := cache.io.accept && cache.io.found
-  io.events.missed      := cache.io.missed
+  io.events.hit         := RegNext(cache.io.accept && cache.io.found, false.B)
+  io.events.missed      := io.shapes.klass.fire
   io.events.stale       := stale
   io.events.fetched     := fetch.io.fetched
   io.events.slotsRead   := PopCount(evaluate.io.slotsRead)
   io.events.slotsNull   := PopCount(evaluate.io.slotsNull)
   io.events.stallGrey   := free.andR && !io.grey.valid
   io.events.stallMark   := io.references.valid && !io.references.ready
-  io.events.stallShape  := aValid && needs && !cache.io.done
-  io.events.stallMemory := !free.andR && !arrived.io.deq.valid && !aValid && !scan.io.busy
+  // Nothing in hand, and objects that wait.
+  val idles = RegNext(!free.andR && !arrived.io.deq.valid && !aValid && !scan.io.busy, false.B)
+  io.events.stallShape  := idles && misses.io.busy
+  io.events.stallMemory := idles && !misses.io.busy
 }
 
 object ScanLane {

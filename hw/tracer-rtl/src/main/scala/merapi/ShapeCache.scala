@@ -4,34 +4,47 @@ package merapi
 import chisel3._
 import chisel3.util._
 
-/** Shapes of one lane: two ways, filled from the walker with whatever it was asked for by any lane.
+/** Shapes of one lane: two ways, filled from the walker with whatever it was asked for by any lane; that a klass has no
+  * shape is an entry as well, which holds for a short time (the host may publish the shape).
   *
-  * Sets are read a cycle ahead: `next` is the klass word that `klass` will be in the next cycle, or still is. An entry
-  * holds while its epoch is the present one. That its klass was reported (`seen`) has epochs of its own, kept beside it;
-  * epoch 0 is nobody's in either.
+  * A set is read for `next`, and `klass` is compared with it a cycle later. A look never waits. When it finds nothing,
+  * its slot waits elsewhere (ShapeMisses) and looks again after the answer; `torn` says that it only could not look.
+  *
+  * An entry holds while its epoch is the present one. That its klass was reported (`seen`) has epochs of its own, kept
+  * beside it; epoch 0 is nobody's in either.
+  *
+  * One slot that missed (`guard`) is sure to find its entry: until it has, no other klass is written to its set. So some
+  * slot goes on whatever the others do to each other's entries.
   */
 class ShapeCache(p: TracerParameters) extends Module {
   private val setBits   = log2Ceil(p.shapeSets)
+  private val slotBits  = log2Ceil(p.slots)
   private val epochBits = 8
   private val seenBits  = 4
+  private val ageBits   = 10 // log2 of the cycles for which an absent shape is believed, once or twice
   val io = IO(new Bundle {
     val powerUp    = Input(Bool()) // the first reset, after which on-chip memory holds anything
-    val next       = Input(UInt(64.W))
-    val klass      = Flipped(Valid(UInt(64.W)))
-    val done       = Output(Bool()) // the answer below is for `klass`
+    val next       = Input(UInt(64.W)) // klass word whose set is read
+    val klass      = Input(UInt(64.W)) // the same a cycle later: what follows is for it
+    val hit        = Output(Bool())
     val found      = Output(Bool())
     val shape      = Output(new Shape(p))
     val seen       = Output(Bool())
-    val setSeen    = Input(Bool()) // with done: mark it reported
-    val accept     = Input(Bool()) // with done: the answer was taken
-    val forgetSeen = Input(Bool()) // a report did not leave after all
+    val torn       = Output(Bool()) // entries cannot be read now
+    val accept     = Input(Bool())  // the answer was taken
+    val setSeen    = Input(Bool())  // a cycle after accept: mark it reported
+    val forgetSeen = Input(Bool())  // a report did not leave after all
     val invalidate = Input(Bool())
-    val missed     = Output(Bool())
-    val walker     = new ShapePort(p)
+    val miss       = Flipped(Valid(new ShapeMiss(p)))
+    val guarded    = Output(Bool()) // the slot of `miss` guards its set
+    val gone       = Vec(2, Flipped(Valid(UInt(slotBits.W)))) // slots that found their entry, or ended
+    val answer     = Flipped(Valid(new ShapeAnswer(p)))
   })
   class Entry extends Bundle {
     val epoch = UInt(epochBits.W)
     val klass = UInt(64.W)
+    val found = Bool()
+    val age   = UInt(2.W)
     val shape = new Shape(p)
   }
   val ways  = Seq.fill(2)(SyncReadMem(p.shapeSets, new Entry))
@@ -57,59 +70,60 @@ class ShapeCache(p: TracerParameters) extends Module {
       sweepNext := 0.U
     }
   }
+  val time = RegInit(0.U((ageBits + 2).W))
+  time := time + 1.U
+  val now = time >> ageBits
 
   // Klass words are aligned to eight bytes or are shifted; fold everything.
   private def setOf(klass: UInt): UInt = Fold(klass, 64, setBits)
   val nextSet = setOf(io.next)
   val set     = RegNext(nextSet)
-  val klass   = io.klass.bits
   val reads   = ways.map(_.read(nextSet))
-  val hits    = reads.map(r => r.epoch === epoch && r.klass === klass)
-  val isSeen  = seens.map(_.read(set) === seenEpoch)
-
-  // Again: the entry was written a cycle ago and is being read.
-  object State extends ChiselEnum { val Look, Ask, Wait, Again, Absent = Value }
-  val state = RegInit(State.Look)
-  io.walker.klass.valid := state === State.Ask
-  io.walker.klass.bits  := klass
-  io.missed             := io.walker.klass.fire
-  val torn  = RegInit(false.B) // an entry that was written while it was read may be anything
-  val looks = state === State.Look && !sweeping && !torn
-  val hit   = looks && (hits(0) || hits(1))
-  io.done  := io.klass.valid && (hit || state === State.Absent)
-  io.found := state === State.Look
+  val hits = reads.map { r =>
+    r.epoch === epoch && r.klass === io.klass && (r.found || r.age === now || r.age + 1.U === now)
+  }
+  val isSeen = seens.map(_.read(set) === seenEpoch)
+  val torn   = RegInit(false.B) // an entry that was written while it was read may be anything
+  io.torn  := torn || sweeping
+  io.hit   := (hits(0) || hits(1)) && !io.torn
+  io.found := Mux(hits(1), reads(1).found, reads(0).found)
   io.shape := Mux(hits(1), reads(1).shape, reads(0).shape)
   io.seen  := Mux(hits(1), isSeen(1), isSeen(0))
 
-  switch(state) {
-    is(State.Look) { when(io.klass.valid && looks && !hit) { state := State.Ask } }
-    is(State.Ask) { when(io.walker.klass.fire) { state := State.Wait } }
-    is(State.Wait) {} // for the answer, below
-    is(State.Again) { state := State.Look }
-    is(State.Absent) { when(io.accept) { state := State.Look } }
+  val guards   = RegInit(false.B)
+  val guard    = Reg(new ShapeMiss(p))
+  val guardSet = RegNext(setOf(guard.klass))
+  when(guards) {
+    when(io.gone.map(g => g.valid && g.bits === guard.slot).reduce(_ || _)) { guards := false.B }
+  }.elsewhen(io.miss.valid) {
+    guards := true.B
+    guard  := io.miss.bits
   }
-  val answer = io.walker.answer
-  when(answer.valid && answer.bits.klass === klass && state.isOneOf(State.Ask, State.Wait)) {
-    state := Mux(answer.bits.found, State.Again, State.Absent)
-  }
+
+  io.guarded := guards && io.miss.bits.slot === guard.slot
+
   // While all entries are cleared, what comes is asked for once more.
-  val fill   = answer.valid && answer.bits.found && !sweeping
-  val fillAt = setOf(answer.bits.klass)
-  val entry  = Wire(new Entry)
+  val answer  = io.answer.bits
+  val fillAt  = setOf(answer.klass)
+  val refused = guards && fillAt === guardSet && answer.klass =/= guard.klass
+  val fill    = io.answer.valid && !refused && !sweeping
+  val entry   = Wire(new Entry)
   entry.epoch := Mux(sweeping, 0.U, epoch)
-  entry.klass := answer.bits.klass
-  entry.shape := answer.bits.shape
+  entry.klass := answer.klass
+  entry.found := answer.found
+  entry.age   := now
+  entry.shape := answer.shape
   val victim  = older.read(fillAt)
   val writeAt = Mux(sweeping, sweepNext, fillAt)
   torn := (sweeping || fill) && writeAt === nextSet
-  // Written a cycle later, and not at all beside a new entry: that a klass is reported twice does no harm.
-  val accepted = io.accept && state === State.Look
+  // Seen is written a cycle later, and not at all beside a new entry: that a klass is reported twice does no harm.
   val lateSet  = RegNext(set)
+  val accepted = RegNext(io.accept, false.B)
   for (w <- 0 until 2) {
     val mine   = fill && victim === w.U
-    val isSeen = RegNext(accepted && io.setSeen && hits(w) && !fill, false.B)
+    val isSeen = accepted && io.setSeen && RegNext(hits(w)) && !fill
     when(sweeping || mine) { ways(w).write(writeAt, entry) }
     when(mine || isSeen) { seens(w).write(Mux(mine, fillAt, lateSet), Mux(mine, 0.U, RegNext(seenEpoch))) }
   }
-  when(RegNext(accepted, false.B)) { older.write(lateSet, RegNext(hits(0))) }
+  when(fill || accepted) { older.write(Mux(fill, fillAt, lateSet), Mux(fill, ~victim, RegNext(hits(0)))) }
 }

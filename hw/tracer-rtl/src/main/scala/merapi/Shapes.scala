@@ -27,24 +27,64 @@ class Shape(p: TracerParameters) extends Bundle {
   val blockCount  = UInt(ShapeLimits.bits.W)
   val extension   = UInt(p.lineAddress.W)    // line, counted from the heap's first
   val blocks      = Vec(Contract.ShapeInlineBlocks.toInt, new ShapeBlock)
+  // What the klass word's line holds of the blocks: which of the object's first units of four bytes are references; and,
+  // by the object's place in its line, whether blocks go on in further lines.
+  val near   = UInt(Shape.near.W)
+  val beyond = UInt(8.W)
+}
+
+object Shape {
+
+  /** Units of four bytes: a line may begin two of them into an object. */
+  val near = 18
+
+  /** Where an object begins in its klass word's line, in units of four bytes, by the object's number: the klass word of
+    * one that begins in a line's last eight bytes is in the next line.
+    */
+  def placeInLine(place: Int): Int = if (place == 7) -2 else 2 * place
+}
+
+object ShapeHash {
+
+  /** What waits for a shape is known by so many bits of its klass word: the same for two klasses costs time alone. */
+  val bits = 5
+
+  def apply(klass: UInt): UInt = Fold(klass, 64, bits)
+}
+
+class ShapeAsk extends Bundle {
+  val klass = UInt(64.W)
+  val hash  = UInt(ShapeHash.bits.W)
 }
 
 /** Answer of the walker: `found` with a shape, or none. All lanes hear it, whoever asked. */
 class ShapeAnswer(p: TracerParameters) extends Bundle {
   val klass = UInt(64.W)
+  val hash  = UInt(ShapeHash.bits.W)
   val found = Bool()
   val shape = new Shape(p)
 }
 
 class ShapePort(p: TracerParameters) extends Bundle {
-  val klass  = Decoupled(UInt(64.W))
+  val klass  = Decoupled(new ShapeAsk)
   val answer = Flipped(Valid(new ShapeAnswer(p)))
 }
 
-/** Looks shapes up in the window's table, one at a time, for all lanes, and checks them. What one lane asks for, all
-  * have: lanes meet the same klasses.
+/** Looks shapes up in the window's table for all lanes, several at a time, and checks them. What one lane asks for, all
+  * have: lanes meet the same klasses. So a lane's question waits while a klass of the same hash is looked up: its answer
+  * is probably this lane's as well.
+  *
+  * {{{
+  *   lanes ── hash, a byte a cycle ── walks (klass, home, probe) ──> memory ── line ── fields ── answer
+  *                                          └─────────── next probe ────────────────────────┘
+  * }}}
+  *
+  * A line that comes is judged in two cycles and never waits; a walk that goes on to its next probe has a place to wait
+  * in, because there is one for each walk.
   */
 class ShapeWalker(p: TracerParameters) extends Module {
+  private val walks   = p.shapeWalks
+  private val tagBits = log2Ceil(walks)
   val io = IO(new Bundle {
     val config = Input(new TraceConfig(p))
     val lanes  = Vec(p.lanes, Flipped(new ShapePort(p)))
@@ -53,28 +93,70 @@ class ShapeWalker(p: TracerParameters) extends Module {
     val absent = Output(Bool())
     val fault  = Valid(new FaultReport)
   })
-  object State extends ChiselEnum { val Idle, Hash, Home, Ask, Wait, Judge, Check, Tell = Value }
+  object State extends ChiselEnum { val Idle, Hash, Home, Begin, Special = Value }
   val state = RegInit(State.Idle)
-  val klass = Reg(UInt(64.W))
-  val probe = Reg(UInt(log2Ceil(Contract.ShapeProbeLimit.toInt + 1).W))
-  val line  = Reg(UInt(p.lineBits.W))
-  val found = Reg(Bool())
+  val ask   = Reg(new ShapeAsk)
+  val used  = RegInit(0.U(walks.W))
+  val busy  = RegInit(0.U((1 << ShapeHash.bits).W)) // hashes that are looked up
+  val klasses = Mem(walks, UInt(64.W))
+  val homes   = Mem(walks, UInt(32.W))
 
-  val pick = Module(new RRArbiter(UInt(64.W), p.lanes))
-  pick.io.in.zip(io.lanes).foreach { case (a, l) => a <> l.klass }
+  val pick = Module(new RRArbiter(new ShapeAsk, p.lanes))
+  pick.io.in.zip(io.lanes).foreach { case (a, l) =>
+    val mayAsk = !busy(l.klass.bits.hash)
+    a.valid       := l.klass.valid && mayAsk
+    a.bits        := l.klass.bits
+    l.klass.ready := a.ready && mayAsk
+  }
   pick.io.out.ready := state === State.Idle
 
-  val c      = io.config
-  // The hash, a byte of the folded klass word a cycle, the highest first.
+  val c       = io.config
   val folded  = Reg(UInt(32.W))
   val product = Reg(UInt(32.W))
   val bytes   = Reg(UInt(2.W))
   val home    = RegNext(product >> (32.U - c.shapesLog2))
-  val mask   = ((1.U(32.W) << c.shapesLog2) - 1.U)(31, 0)
-  val slots  = (1.U(32.W) << c.shapesLog2)(31, 0)
-  io.read.request.valid     := state === State.Ask
-  io.read.request.bits.tag  := 0.U
-  io.read.request.bits.line := c.shapes + ((home +& probe) & mask)
+  val mask    = RegNext(((1.U(32.W) << c.shapesLog2) - 1.U)(31, 0))
+  val small   = c.shapesLog2 < log2Ceil(Contract.ShapeProbeLimit.toInt).U
+  val last    = RegNext(Mux(small, mask, (Contract.ShapeProbeLimit - 1).U))
+  val freeTag = PriorityEncoder(~used)
+  val special = ask.klass === Contract.ShapeKeyEmpty.U || ask.klass.andR
+
+  // Probes to be read: new walks, and those that go on.
+  class Probe extends Bundle {
+    val tag   = UInt(tagBits.W)
+    val probe = UInt(log2Ceil(Contract.ShapeProbeLimit.toInt + 1).W)
+  }
+  val probes   = Module(new Queue(new Probe, walks))
+  val probesOf = Mem(walks, chiselTypeOf(probes.io.enq.bits.probe))
+  val onward   = Wire(Valid(new Probe))
+  val begin    = state === State.Begin && !used.andR && !onward.valid
+  probes.io.enq.valid      := begin || onward.valid
+  probes.io.enq.bits       := onward.bits
+  when(!onward.valid) {
+    probes.io.enq.bits.tag   := freeTag
+    probes.io.enq.bits.probe := 0.U
+  }
+  assert(!(probes.io.enq.valid && !probes.io.enq.ready), "more probes than walks")
+  when(probes.io.enq.valid) { probesOf.write(probes.io.enq.bits.tag, probes.io.enq.bits.probe) }
+  when(begin) {
+    klasses.write(freeTag, ask.klass)
+    homes.write(freeTag, home)
+  }
+  val asking = RegInit(false.B)
+  val request = Reg(new ReadRequest(p))
+  probes.io.deq.ready := !asking || io.read.request.ready
+  asking := probes.io.deq.valid || (asking && !io.read.request.ready)
+  when(probes.io.deq.fire) {
+    request.tag  := probes.io.deq.bits.tag
+    request.line := c.shapes + ((homes.read(probes.io.deq.bits.tag) +& probes.io.deq.bits.probe) & mask)
+  }
+  io.read.request.valid := asking
+  io.read.request.bits  := request
+
+  // A line that came.
+  val valid = RegNext(io.read.response.valid, false.B)
+  val tag   = RegNext(io.read.response.bits.tag(tagBits - 1, 0))
+  val line  = RegNext(io.read.response.bits.data)
 
   private def field(at: Int, bytes: Int): UInt = line(8 * (at + bytes) - 1, 8 * at)
   import Contract.{ShapeKind, ShapeLayout => L}
@@ -88,6 +170,8 @@ class ShapeWalker(p: TracerParameters) extends Module {
   shape.blockCount  := field(L.BlockCount, 4)
   shape.hasBlocks   := shape.blockCount =/= 0.U
   shape.extended    := shape.blockCount > Contract.ShapeInlineBlocks.U
+  shape.near        := 0.U // a cycle later
+  shape.beyond      := 0.U
   shape.extension   := RegNext(c.extension - c.heap) + (field(L.Extension, 8) >> 6)
   for (i <- 0 until 4) {
     val start = field(L.Block + 8 * i + Contract.RefBlockLayout.Offset, 4)(ShapeLimits.bits - 1, 2)
@@ -128,66 +212,76 @@ class ShapeWalker(p: TracerParameters) extends Module {
       ShapeKind.Host.U      -> true.B
     )
   )
-  val goodNow = RegNext(good)
   // A block of a good shape ends within the object: so its offset and count are within the limit as well.
   val large = (size >> ShapeLimits.bits).orR || (header >> ShapeLimits.bits).orR ||
     (kind8 === ShapeKind.Instance.U && (size >> (ShapeLimits.bits - 3)).orR)
 
-  val key = line(63, 0)
-  io.fault.valid := false.B
-  io.fault.bits  := FaultReport(Contract.Fault.BadShape, klass, kind8)
-  io.absent      := false.B
+  // Its judgement.
+  val key      = line(63, 0)
+  val judged   = RegNext(valid, false.B)
+  val judgeTag = RegNext(tag)
+  val klass    = RegNext(klasses.read(tag))
+  val isKlass  = RegNext(key === klasses.read(tag))
+  val isEmpty  = RegNext(key === Contract.ShapeKeyEmpty.U)
+  val goodNow  = RegNext(good)
+  val largeNow = RegNext(large)
+  val kindNow  = RegNext(kind8)
+  val shapeNow = WireDefault(RegNext(shape))
+  val probe    = RegNext(probesOf.read(tag))
+  private def below(at: UInt): UInt = ScanJob.first(at, Shape.near)
+  private val inUse = shapeNow.blocks.indices.map(i => shapeNow.blockCount > i.U)
+  shapeNow.near := shapeNow.blocks
+    .zip(inUse)
+    .map { case (b, u) => Mux(u, below(b.end) & ~below(b.start), 0.U) }
+    .reduce(_ | _)
+  shapeNow.beyond := VecInit((0 until 8).map { place =>
+    val room = ScanJob.slots(p) - Shape.placeInLine(place)
+    shapeNow.blocks.zip(inUse).map { case (b, u) => u && b.end > room.U }.reduce(_ || _)
+  }).asUInt
+  val ends     = judged && (isKlass || isEmpty || probe === last)
+  onward.valid      := judged && !ends
+  onward.bits.tag   := judgeTag
+  onward.bits.probe := probe + 1.U
+  io.fault.valid := judged && isKlass && !goodNow
+  io.fault.bits  := FaultReport(Contract.Fault.BadShape, klass, kindNow)
+
+  // Told a cycle later: of a line, else of a klass word that has no shape whatever the table says.
+  val telling = RegInit(false.B)
+  val told    = Reg(new ShapeAnswer(p))
+  val none    = state === State.Special && !ends
+  telling    := ends || none
+  private val klassTold = Mux(ends, klass, ask.klass)
+  told.klass := klassTold
+  told.hash  := ShapeHash(klassTold)
+  told.found := ends && isKlass && goodNow && !largeNow
+  told.shape := shapeNow
+  io.absent  := (ends && !isKlass) || none
+  for (l <- io.lanes) {
+    l.answer.valid := telling
+    l.answer.bits  := told
+  }
+
   switch(state) {
     is(State.Idle) {
-      when(pick.io.out.fire) {
-        klass := pick.io.out.bits
-        probe := 0.U
-        found := false.B
-        val special = pick.io.out.bits === Contract.ShapeKeyEmpty.U || pick.io.out.bits.andR
-        state   := Mux(special, State.Tell, State.Hash)
-        folded  := pick.io.out.bits(31, 0) ^ pick.io.out.bits(63, 32)
-        product := 0.U
-        bytes   := 0.U
-        io.absent := special
-      }
+      ask     := pick.io.out.bits
+      folded  := pick.io.out.bits.klass(31, 0) ^ pick.io.out.bits.klass(63, 32)
+      product := 0.U
+      bytes   := 0.U
+      when(pick.io.out.fire) { state := State.Hash }
     }
+    // The hash, a byte of the folded klass word a cycle, the highest first.
     is(State.Hash) {
       product := Cat(product(23, 0), 0.U(8.W)) + (folded(31, 24) * Contract.ShapeHashMultiplier.U(32.W))(31, 0)
       folded  := folded << 8
       bytes   := bytes + 1.U
-      when(bytes.andR) { state := State.Home }
+      when(bytes.andR) { state := Mux(special, State.Special, State.Home) }
     }
-    is(State.Home) { state := State.Ask }
-    is(State.Ask) { when(io.read.request.fire) { state := State.Wait } }
-    is(State.Wait) {
-      when(io.read.response.valid) {
-        line  := io.read.response.bits.data
-        state := State.Judge
-      }
-    }
-    // One cycle for the fields against each other.
-    is(State.Judge) { state := State.Check }
-    is(State.Check) {
-      val last = probe === (Contract.ShapeProbeLimit - 1).U || probe +& 1.U === slots
-      when(key === klass) {
-        found          := goodNow && !large
-        io.fault.valid := !goodNow
-        state          := State.Tell
-      }.elsewhen(key === Contract.ShapeKeyEmpty.U || last) {
-        io.absent := true.B
-        state     := State.Tell
-      }.otherwise {
-        probe := probe + 1.U
-        state := State.Ask
-      }
-    }
-    is(State.Tell) { state := State.Idle }
+    is(State.Home) { state := State.Begin }
+    is(State.Begin) { when(begin) { state := State.Idle } }
+    is(State.Special) { when(none) { state := State.Idle } }
   }
-  for (l <- io.lanes) {
-    l.answer.valid      := state === State.Tell
-    l.answer.bits.klass := klass
-    l.answer.bits.found := found
-    l.answer.bits.shape := shape
-  }
-  io.quiet := state === State.Idle
+  used := (used & ~Mux(ends, UIntToOH(judgeTag, walks), 0.U)) | Mux(begin, UIntToOH(freeTag, walks), 0.U)
+  busy := (busy & ~Mux(telling, UIntToOH(told.hash, 1 << ShapeHash.bits), 0.U)) |
+    Mux(pick.io.out.fire, UIntToOH(pick.io.out.bits.hash, 1 << ShapeHash.bits), 0.U)
+  io.quiet := state === State.Idle && !used.orR && !telling
 }

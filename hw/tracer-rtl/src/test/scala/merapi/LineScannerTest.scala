@@ -6,50 +6,55 @@ import chisel3._
 import scala.collection.mutable
 import scala.util.Random
 
-/** Scanner, walk and array cutting as they stand in a lane behind the evaluator. */
+/** Scanner and walk as they stand in a lane behind the evaluator. */
 class ScannerHarness(p: TracerParameters) extends Module {
   private val scanner = Module(new LineScanner(p))
   private val walk    = Module(new SpanWalk(p))
-  private val share   = Module(new ArrayShare(p))
   val io = IO(new Bundle {
     val config     = Input(new TraceConfig(p))
     val job        = Flipped(chisel3.util.Decoupled(new WalkJob(p)))
+    val slots      = Input(UInt(ScanJob.slots(p).W))
     val data       = Input(UInt(p.lineBits.W))
     val references = chiselTypeOf(scanner.io.references)
-    val out        = chiselTypeOf(share.io.out)
-    val piece      = chiselTypeOf(share.io.piece)
+    val next       = chiselTypeOf(walk.io.next)
+    val piece      = chiselTypeOf(walk.io.piece)
     val end        = chiselTypeOf(walk.io.end)
     val prefetch   = chiselTypeOf(walk.io.prefetch)
+    val bad        = Output(Bool())
     val quiet      = Output(Bool())
   })
   scanner.io.config := io.config
   walk.io.config    := io.config
-  private val ours = io.job.bits.work.slots & Mux(io.config.wideOops, 0x5555.U, 0xffff.U)
+  private val ours = io.slots & Mux(io.config.wideOops, 0x5555.U, 0xffff.U)
   private val some = Mux(io.job.bits.bare, 0.U, ours & ScanJob.notNull(p, io.data, io.config.wideOops))
-  scanner.io.in.valid     := io.job.valid && !io.job.bits.bare
+  scanner.io.in.valid     := io.job.valid && !io.job.bits.bare && walk.io.in.ready
   scanner.io.in.bits.obj  := io.job.bits.obj
   scanner.io.in.bits.data := io.data
   scanner.io.in.bits.left := some
-  io.job.ready      := scanner.io.in.ready || io.job.bits.bare
-  walk.io.in.valid  := io.job.fire
+  private val open = scanner.io.in.ready || io.job.bits.bare
+  io.job.ready      := open && walk.io.in.ready
+  walk.io.in.valid  := io.job.valid && open
   walk.io.in.bits   := io.job.bits
   io.references <> scanner.io.references
-  share.io.in  := walk.io.continue
-  share.io.obj := walk.io.obj
-  io.out       := share.io.out
-  io.piece <> share.io.piece
+  io.next     := walk.io.next
+  io.piece <> walk.io.piece
   io.end      := walk.io.end
   io.prefetch := walk.io.prefetch
+  io.bad      := walk.io.bad
   io.quiet    := walk.io.quiet && !scanner.io.busy
 }
 
-/** Every reference of an object's spans leaves once, nulls do not, whatever the spans are and however an array is cut:
-  * lines are followed from continuation to end, pieces as objects of their own.
+/** Every reference of an object's blocks leaves once, nulls do not, whatever the blocks are and however an array is cut:
+  * lines are followed from one to the next and to the end, pieces as objects of their own. Blocks come from a shape, or
+  * from its extension, where what cannot be right is told.
   */
 class LineScannerTest extends BlockTest {
-  private case class Work(line: Int, slots: Int, spans: Seq[(Int, Int)], bare: Boolean)
+  private val obj = 11
 
-  test("reads each reference of each span once") {
+  /** A line to be read of the object in `slot`: with new spans, or those of the line before. */
+  private case class Work(slot: Int, line: Int, slots: Int, spans: Option[Seq[(Int, Int)]], bare: Boolean, placed: Boolean)
+
+  test("reads each reference of each block once") {
     simulate(new ScannerHarness(p)) { scan =>
       for (seed <- seeds(6)) {
         val random = new Random(seed)
@@ -59,35 +64,46 @@ class LineScannerTest extends BlockTest {
         configure(scan.io.config, 64)
         val wide = random.nextBoolean()
         scan.io.config.wideOops.poke(wide)
+        val step = if (wide) 2 else 1
         val size = 4000
         val heap = Array.fill(size)(if (random.nextInt(3) == 0) BigInt(0) else BigInt(random.nextInt(1 << 20) + 1))
-        var pieces, objects = 0
+        var pieces, longs, extended = 0
 
-        def run(first: Work): Seq[BigInt] = {
+        /** All references of an object whose blocks come in groups of four at most; the first group with `line`. */
+        def run(groups: Seq[Seq[(Int, Int)]], raw: Boolean, line: Int, slots: Int, bare: Boolean): Seq[BigInt] = {
           val found = mutable.ArrayBuffer.empty[BigInt]
-          val queue = mutable.Queue(first)
+          val queue = mutable.Queue((Work(1, line, slots, Some(groups.head), bare, placed = false), groups.tail))
           while (queue.nonEmpty) {
-            var work: Option[Work] = Some(queue.dequeue())
+            var (now, later)       = queue.dequeue()
+            var work: Option[Work] = Some(now)
             while (work.isDefined) {
-              val w = work.get
-              scan.io.job.valid.poke(true)
+              val w   = work.get
               val job = scan.io.job.bits
-              job.slot.poke(1)
-              job.base.poke(0)
-              job.obj.poke(99)
+              scan.io.job.valid.poke(true)
+              job.slot.poke(w.slot)
+              job.obj.poke(obj)
               job.line.poke(w.line)
               job.bare.poke(w.bare)
+              job.stored.poke(w.spans.isEmpty)
+              job.placed.poke(w.placed)
+              job.raw.poke(raw && w.spans.isDefined)
+              job.count.poke(w.spans.map(_.size).getOrElse(0))
+              job.more.poke(later.nonEmpty)
+              job.size.poke(size)
+              val base = if (w.placed) 0 else 2 * obj
+              for ((span, i) <- w.spans.getOrElse(Nil).zipWithIndex) {
+                val (start, end) = (span._1 - base, span._2 - base)
+                job.blocks(i).start.poke(if (raw) 4 * start else start)
+                job.blocks(i).end.poke(if (raw) (end - start) / step else end)
+                if (i == 0) {
+                  job.first.start.poke(start)
+                  job.first.end.poke(end)
+                }
+              }
               var data = BigInt(0)
               for (i <- 15 to 0 by -1) data = (data << 32) | heap((w.line * 16 + i) % size)
               scan.io.data.poke(data)
-              job.work.phase.poke(Phase.References)
-              job.work.line.poke(w.line)
-              job.work.slots.poke(w.slots)
-              job.work.extensionLeft.poke(0)
-              for (i <- 0 until 4) {
-                job.work.spans(i).start.poke(w.spans(i)._1)
-                job.work.spans(i).end.poke(w.spans(i)._2)
-              }
+              scan.io.slots.poke(w.slots)
               var taken, over = false
               work = None
               while (!(over && scan.io.quiet.peek().litToBoolean)) {
@@ -98,17 +114,33 @@ class LineScannerTest extends BlockTest {
                 if (scan.io.references.valid.peek().litToBoolean && scan.io.references.ready.peek().litToBoolean) {
                   found += scan.io.references.bits.value.peek().litValue
                 }
-                def spansOf(w: SlotWork) =
-                  (0 until 4).map(i => (w.spans(i).start.peek().litValue.toInt, w.spans(i).end.peek().litValue.toInt))
-                if (scan.io.out.valid.peek().litToBoolean) {
-                  val o = scan.io.out.bits.work
+                assert(!scan.io.bad.peek().litToBoolean, s"seed $seed: a good block is bad")
+                if (scan.io.next.valid.peek().litToBoolean) {
+                  val o = scan.io.next.bits
                   assert(!over, s"seed $seed: an object goes on twice")
-                  work = Some(Work(o.line.peek().litValue.toInt, o.slots.peek().litValue.toInt, spansOf(o), bare = false))
                   over = true
+                  if (o.extend.peek().litToBoolean) {
+                    assert(later.nonEmpty, s"seed $seed: further blocks where there are none")
+                    work = Some(Work(w.slot, 0, 0, Some(later.head), bare = true, placed = false))
+                    later = later.tail
+                    extended += 1
+                  } else {
+                    if (o.long.peek().litToBoolean) longs += 1
+                    work = Some(
+                      w.copy(
+                        line = o.line.peek().litValue.toInt,
+                        slots = o.slots.peek().litValue.toInt,
+                        spans = None,
+                        bare = false
+                      )
+                    )
+                  }
                   if (scan.io.piece.valid.peek().litToBoolean && scan.io.piece.ready.peek().litToBoolean) {
-                    val q = scan.io.piece.bits.work
-                    queue += Work(q.line.peek().litValue.toInt, q.slots.peek().litValue.toInt, spansOf(q), bare = false)
-                    assert(scan.io.piece.bits.obj.peek().litValue == 99)
+                    val q = scan.io.piece.bits
+                    val s = (q.span.start.peek().litValue.toInt, q.span.end.peek().litValue.toInt)
+                    // To a slot of its own.
+                    queue += ((Work(2 + pieces % 6, 0, 0, Some(Seq(s)), bare = true, placed = true), Nil))
+                    assert(q.obj.peek().litValue == obj)
                     pieces += 1
                   }
                 }
@@ -121,14 +153,14 @@ class LineScannerTest extends BlockTest {
         }
 
         for (_ <- 0 until 40) {
-          val step = if (wide) 2 else 1
-          // Blocks ascend and do not overlap; unused ones are empty.
+          // Blocks ascend and do not overlap; some are empty.
           var at    = 32 + step * random.nextInt(40)
           val start = at
           val long  = random.nextInt(3) == 0
-          val spans = (0 until 4).map { i =>
-            val short = if (random.nextInt(4) == 0) 0 else random.nextInt(12)
-            val count = if (!long) short else if (i == 0) random.nextInt(700) else 0
+          val raw   = !long && random.nextInt(3) == 0
+          val all   = if (long) 1 else if (raw) 5 + random.nextInt(6) else 1 + random.nextInt(4)
+          val spans = (0 until all).map { _ =>
+            val count = if (long) random.nextInt(700) else if (random.nextInt(4) == 0) 0 else random.nextInt(12)
             val s     = (at, at + step * count)
             at += step * (count + random.nextInt(20))
             s
@@ -137,15 +169,42 @@ class LineScannerTest extends BlockTest {
             (s until e by step).map(i => heap(i) + (if (wide) heap(i + 1) << 32 else BigInt(0)))
           }.filter(_ != 0)
           // The header's line holds the first references, or is of no use.
-          val bare = random.nextBoolean()
+          val bare = raw || random.nextBoolean()
           val line = if (bare) 0 else (start - 3) / 16
           // What the evaluator finds in the header's line.
           val slots = (0 until 16).filter(i => spans.exists { case (s, e) => line * 16 + i >= s && line * 16 + i < e })
-          val have  = run(Work(line, slots.map(1 << _).sum, spans, bare))
-          assert(have.sorted == want.sorted, s"seed $seed: spans $spans")
-          objects += 1
+          val have  = run(spans.grouped(4).toSeq, raw, line, slots.map(1 << _).sum, bare)
+          assert(have.sorted == want.sorted, s"seed $seed: blocks $spans")
         }
-        assert(pieces > 0, s"seed $seed: no array was cut")
+        assert(pieces > 0 && longs > 0, s"seed $seed: no array was cut")
+        assert(extended > 0, s"seed $seed: no object with further blocks")
+
+        // Blocks that cannot be right: crooked, in the header, beyond the object's end by one reference.
+        val unit = 4 * step
+        val near = 8 * size - 3 * unit
+        for (
+          (offset, count, good) <-
+            Seq((18, 1, false), (8, 1, false), (40, 3, true), (near, 3, true), (near, 4, false))
+        ) {
+          val job = scan.io.job.bits
+          scan.io.job.valid.poke(true)
+          job.raw.poke(true)
+          job.stored.poke(false)
+          job.bare.poke(true)
+          job.count.poke(1)
+          job.more.poke(false)
+          job.blocks(0).start.poke(offset)
+          job.blocks(0).end.poke(count)
+          scan.io.piece.ready.poke(false)
+          scan.clock.step()
+          scan.io.job.valid.poke(false)
+          var bad = false
+          for (_ <- 0 until 8) {
+            if (scan.io.bad.peek().litToBoolean) bad = true
+            scan.clock.step()
+          }
+          assert(bad != good, s"seed $seed: a block of $count at $offset of an object of $size words")
+        }
       }
     }
   }

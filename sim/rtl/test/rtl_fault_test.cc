@@ -271,11 +271,12 @@ class MemoryErrors : public RtlFault {
     window->mark(1, 64);
     return window;
   }
-  Run run(uint64_t read_error, uint64_t write_error, uint64_t pause_after) {
+  // An access takes 2 to `slowest` cycles; 2: accesses end in the order in which they begin.
+  Run run(uint64_t read_error, uint64_t write_error, uint64_t pause_after, uint32_t slowest) {
     Run r;
     std::unique_ptr<Window> window = fresh();
     RtlMachineOptions o;
-    o.timing = {2, 9, 100, 1};
+    o.timing = {2, slowest, 100, 1};
     o.simulation.read_error_at = read_error;
     o.simulation.write_error_at = write_error;
     uint64_t reads = 0, writes = 0;
@@ -336,12 +337,12 @@ class MemoryErrors : public RtlFault {
 };
 
 TEST_F(MemoryErrors, AtEveryRead) {
-  Run whole = run(0, 0, 300);
+  Run whole = run(0, 0, 300, 9);
   ASSERT_FALSE(whole.fault || HasFailure());
   uint64_t faults = 0;
   for (uint64_t nth = whole.reads_before + 1; nth <= whole.reads; nth++) {
     uint64_t pause_after = 100 + nth * 37 % 700;
-    faults += run(nth, 0, pause_after).fault;
+    faults += run(nth, 0, pause_after, 9).fault;
     ASSERT_FALSE(HasFailure()) << "read " << nth << " of " << whole.reads << ", pause after " << pause_after;
   }
   // Not a fault: what was not read because the pause came at another time.
@@ -350,14 +351,15 @@ TEST_F(MemoryErrors, AtEveryRead) {
 
 // But in the completion ring: there the host itself finds what is missing, and revokes.
 TEST_F(MemoryErrors, AtEveryWrite) {
-  Run whole = run(0, 0, 500);
+  // In order, since the memory counts what ends and `written` tells what began.
+  Run whole = run(0, 0, 500, 2);
   ASSERT_FALSE(whole.fault || HasFailure());
   uint64_t faults = 0, tried = 0;
   for (uint64_t nth = whole.writes_before + 1; nth <= whole.writes; nth++) {
     const merapi_area_desc& ring = window_.layout.area[MERAPI_AREA_COMPLETION];
     if (whole.written[nth - 1] - ring.offset < ring.size) continue;
     tried++;
-    faults += run(0, nth, 500).fault;
+    faults += run(0, nth, 500, 2).fault;
     ASSERT_FALSE(HasFailure()) << "write " << nth << " of " << whole.writes;
   }
   EXPECT_GT(tried, 20u);

@@ -108,7 +108,7 @@ module mark_bank #(
       .io_config_alignmentLog2(4'd3),
       .io_in_ready(in_ready),
       .io_in_valid(in),
-      .io_in_bits_obj(object(ref_of)),
+      .io_in_bits_bit(object(ref_of)),
       .io_in_bits_host(ref_host),
       .io_in_bits_flag(ref_flag),
       .io_grey_ready(grey_ready),

@@ -94,13 +94,14 @@ def run_yosys(yosys: str, work: Path, top: str, timeout: int) -> None:
     # The steps before memories are those of synth_xilinx without its rounds of optimisation and sharing on words, which
     # take most of the time. Logic is mapped for depth (abc.script: two rounds of SOP balancing), as a tool does that
     # knows the clock; synth_xilinx's own mapping leaves chains of priority as deep as they were written. Wide LUTs (F7
-    # to F9 multiplexers) are left out: ABC would count them as one level.
+    # to F9 multiplexers) are left out: ABC would count them as one level. ABC gives each register whose enable
+    # is inverted a table of its own; opt_merge leaves one of them.
     (work / "synth.ys").write_text(
         f"read_verilog -sv {names}\nhierarchy -check -top {top}\n{xilinx} begin:prepare\n"
         "proc\nopt_expr\nopt_clean\nopt -nodffe -nosdff\nopt_dff -simple-dffe\nopt_expr\nwreduce\npeepopt\nopt_clean\n"
         "memory_dff\nalumacc\nopt_clean\nmemory -nomap\nopt_clean\n"
         f"{xilinx} map_memory:map_luts\n"
-        f"opt_expr -mux_undef -noclkinv\nabc -luts 2:2,3,6:5 -script {HERE / 'abc.script'}\nclean\n"
+        f"opt_expr -mux_undef -noclkinv\nabc -luts 2:2,3,6:5 -script {HERE / 'abc.script'}\nopt_merge\nclean\n"
         "techmap -map +/xilinx/ff_map.v\nxilinx_srl -fixed -minlen 3\n"
         "techmap -map +/xilinx/lut_map.v -map +/xilinx/cells_map.v -D LUT_WIDTH=6\n"
         "xilinx_dffopt\nopt_lut_ins -tech xilinx\nclean\n"

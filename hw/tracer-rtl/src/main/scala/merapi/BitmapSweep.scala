@@ -67,11 +67,13 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val last     = Reg(UInt(bitLine.W)) // after the last
   val arrived  = RegInit(0.U(p.sweepReads.W))
   val buffers  = Mem(p.sweepReads, UInt(p.lineBits.W))
-  val inside   = (asked - used) < p.sweepReads.U
-  io.read.request.valid     := state === State.Run && asked =/= last && inside && !io.hold
-  io.read.request.bits.tag  := asked(tagBits - 1, 0)
-  io.read.request.bits.line := c.bitmap + asked
-  when(io.read.request.fire) { asked := asked + 1.U }
+  val asking   = Module(new Queue(new ReadRequest(p), 2))
+  val underWay = asked(tagBits, 0) - used(tagBits, 0) // at most all buffers
+  asking.io.enq.valid     := state === State.Run && asked =/= last && !underWay(tagBits) && !io.hold
+  asking.io.enq.bits.tag  := asked(tagBits - 1, 0)
+  asking.io.enq.bits.line := c.bitmap + asked
+  when(asking.io.enq.fire) { asked := asked + 1.U }
+  io.read.request <> asking.io.deq
   io.lines := io.read.request.fire
   when(io.read.response.valid) { buffers.write(io.read.response.bits.tag(tagBits - 1, 0), io.read.response.bits.data) }
 
@@ -110,12 +112,12 @@ class BitmapSweep(p: TracerParameters) extends Module {
     some   := some & (some - 1.U)
   }.elsewhen(takeBit) { word := word & (word - 1.U) }
   when(takeBit) { mark.bits := Cat(wordAt, PriorityEncoder(word)) }
+  val bank = RegEnable(Bank.of(p, Cat(wordAt, 0.U(6.W))), takeBit)
   mark.valid := takeBit || (mark.valid && !taken)
   val fillBit = Mux(io.read.response.valid, UIntToOH(io.read.response.bits.tag, p.sweepReads), 0.U)
   val loadBit = Mux(load, UIntToOH(slotAt, p.sweepReads), 0.U)
   arrived := (arrived | fillBit) & ~loadBit
 
-  val bank  = Bank.of(p, mark.bits)
   val offer = mark.valid && !io.hold
   for ((g, i) <- io.greys.zipWithIndex) {
     g.valid      := offer && bank === i.U
@@ -159,7 +161,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
   // Held: reads that were asked for have arrived.
   io.quiet := asked === used && state =/= State.WaitLimit ||
     state === State.Idle || state === State.AskLimit || state === State.Judge ||
-    state === State.Run && (asked - used) === PopCount(arrived)
+    state === State.Run && underWay === PopCount(arrived)
 }
 
 /** Writes zeros over a range of lines; the first and the last may be half lines. */

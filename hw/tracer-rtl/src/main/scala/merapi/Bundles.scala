@@ -59,12 +59,25 @@ object FaultReport {
     out.bits  := PriorityMux(reports.map(r => r.valid -> r.bits))
     out
   }
+
+  /** The same in the next cycle, of what is wide from many places: each in registers that are zero but for the first. */
+  def firstLate[T <: Data](reports: Seq[Valid[T]]): Valid[T] = {
+    val out  = Wire(chiselTypeOf(reports.head))
+    val held = reports.zipWithIndex.map { case (r, i) =>
+      val before = reports.take(i).foldLeft(false.B)((any, b) => any || b.valid)
+      RegNext(Mux(r.valid && !before, r.bits.asUInt, 0.U))
+    }
+    out.valid := RegNext(reports.map(_.valid).reduce(_ || _), false.B)
+    out.bits  := held.reduce(_ | _).asTypeOf(out.bits)
+    out
+  }
 }
 
 /** What BEGIN_CYCLE latched. Constant while a cycle runs. Addresses of areas are lines of the window. */
 class TraceConfig(p: TracerParameters) extends Bundle {
   val heapBase      = UInt(64.W)
-  val narrowBase    = UInt(64.W)
+  val fromNarrow    = UInt(64.W) // narrow base less heap's: what is added to a decoded reference for its offset
+  val fromWide      = UInt(64.W) // the same for addresses
   val narrowShift   = UInt(4.W)
   val wideOops      = Bool()
   val wideKlass     = Bool()
@@ -74,6 +87,7 @@ class TraceConfig(p: TracerParameters) extends Bundle {
   val mirrorOffset  = UInt(32.W)
   val heapBytes     = UInt((p.heapAddressBits + 1).W)
   val flagShift     = UInt(5.W) // regions per rescan flag, log2
+  val flagBit       = UInt(6.W) // of an object: where its rescan flag begins
   val heap          = UInt(p.lineAddress.W)
   val limits        = UInt(p.lineAddress.W)
   val live          = UInt(p.lineAddress.W)
@@ -91,7 +105,7 @@ class TraceConfig(p: TracerParameters) extends Bundle {
   /** Object of a mark bit. */
   def objectOf(bit: UInt): UInt = (bit << (alignmentLog2 - 3.U)(2, 0))(p.objectBits - 1, 0)
   def region(obj: UInt): UInt     = (obj >> (regionLog2 - 3.U))(p.regionBits - 1, 0)
-  def rescanFlag(obj: UInt): UInt = (region(obj) >> flagShift)(p.flagLog2 - 1, 0)
+  def rescanFlag(obj: UInt): UInt = (obj >> flagBit)(p.flagLog2 - 1, 0)
 }
 
 /** A marked object whose references are to be read. `count`: its words are not in the live table yet. */
@@ -107,7 +121,7 @@ class Grey(p: TracerParameters) extends Bundle {
   * object: the bank refuses it and the command processor offers it again.
   */
 class Reference(p: TracerParameters) extends Bundle {
-  val obj  = UInt(p.objectBits.W)
+  val bit  = UInt(p.objectBits.W) // mark bit of its object
   val flag = UInt(p.flagLog2.W)
   val host = Bool()
 }

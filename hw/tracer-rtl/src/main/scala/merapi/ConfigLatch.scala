@@ -4,18 +4,23 @@ package merapi
 import chisel3._
 import chisel3.util._
 
-class Area extends Bundle {
-  val offset = UInt(64.W)
-  val size   = UInt(64.W)
+/** An area of the window in lines; without a place, both are zero. */
+class Area(p: TracerParameters) extends Bundle {
+  val first = UInt(p.lineAddress.W)
+  val count = UInt(p.lineAddress.W)
 }
 
 /** Copies configuration and directory out of the control page, once, and checks every field against the contract and
   * the window's size. The copy is what the cycle uses; the page is not looked at again.
   *
-  * `rings` asks for the two ring areas alone (a handshake). Checks go one a cycle: fields, areas, pairs of areas, sizes.
+  * `rings` asks for the two ring areas alone (a handshake). Checks go one a cycle: fields as soon as they are here, areas
+  * as they come, then pairs of areas and sizes out of a memory of sixteen entries; the first that is wrong is named. Of
+  * an area only the lines that somebody uses are kept beside that memory.
   */
 class ConfigLatch(p: TracerParameters) extends Module {
   private val areaCount = Contract.AreaCount.toInt
+  private val pageLog2  = log2Ceil(Contract.AreaAlignment)
+  private val pageBits  = p.windowAddressBits - pageLog2
   val io = IO(new Bundle {
     val start       = Input(Bool())
     val rings       = Input(Bool())
@@ -25,24 +30,24 @@ class ConfigLatch(p: TracerParameters) extends Module {
     val done        = Output(Bool()) // pulse, with `fault`
     val fault       = Valid(new FaultReport)
     val config      = Output(new TraceConfig(p))
-    val areas       = Output(Vec(areaCount, new Area))
-    val ringAreas   = Output(Vec(2, new Area))
+    val areas       = Output(Vec(areaCount, new Area(p)))
+    val ringAreas   = Output(Vec(2, new Area(p))) // as at the handshake
     val read        = new ReadPort(p)
   })
   import Contract.{Area => A, ConfigLayout => C, DirectoryLayout => D}
-  object State extends ChiselEnum { val Idle, Ask, Wait, Fields, Areas, Overlaps, Sizes, Rings = Value }
+  object State extends ChiselEnum { val Idle, Ask, Wait, Fields, Take, Judge, Overlaps, Sizes, Rings = Value }
   val state = RegInit(State.Idle)
-  val step  = Reg(UInt(4.W))
+  val lineAt = Reg(UInt(3.W)) // of configuration (0) and directory
+  val step  = Reg(UInt(4.W)) // an area
   val other = Reg(UInt(4.W))
   val ringsOnly = Reg(Bool())
   val page  = Reg(UInt(p.lineBits.W)) // the configuration line
-  val areas = Reg(Vec(areaCount, new Area))
-  val rings = Reg(Vec(2, new Area)) // as at the handshake
-  val windowBytes = Cat(io.windowLines, 0.U(6.W)).pad(64)
+  val line  = Reg(UInt(p.lineBits.W)) // of the directory
+  val rings = Reg(Vec(2, new Area(p)))
 
   io.read.request.valid     := state === State.Ask
   io.read.request.bits.tag  := 0.U
-  io.read.request.bits.line := (C.At / 64).U + step // the directory follows the configuration
+  io.read.request.bits.line := (C.At / 64).U + lineAt // the directory follows the configuration
   require(D.At == C.At + 64, "configuration and directory are read as neighbours")
 
   private def field(at: Int, bytes: Int): UInt = page(8 * (at + bytes) - 1, 8 * at)
@@ -56,8 +61,9 @@ class ConfigLatch(p: TracerParameters) extends Module {
   val reserved0   = field(22, 2)
   val mirror      = field(C.MirrorSizeOffset, 4)
   val regionCount = field(C.RegionCount, 4)
-  val heapBytes   = (regionCount.pad(64) << regionLog2(5, 0))(63, 0)
-  val countMost   = (1.U(64.W) << p.heapAddressBits) >> regionLog2(5, 0)
+  // Right when the number of regions is.
+  val heapBytes   = (regionCount(p.regionBits, 0) << regionLog2(5, 0))(p.heapAddressBits, 0)
+  val countMost   = (1.U << p.heapAddressBits) >> regionLog2(5, 0)
   val baseLow     = heapBase(7, 0) & ((1.U(9.W) << alignment(3, 0)) - 1.U)(7, 0)
   private def at(offset: Int): UInt = (C.At + offset).U(64.W)
   // In the order of the fields; the first that is wrong is named.
@@ -78,123 +84,164 @@ class ConfigLatch(p: TracerParameters) extends Module {
     (baseLow.orR || heapBase +& heapBytes > (BigInt(1) << 64).U, at(C.HeapBase), heapBase)
   )
 
+  // The area in hand, in bytes, as it stands in the directory.
+  val offset = Reg(UInt(64.W))
+  val size   = Reg(UInt(64.W))
   private def areaAt(i: UInt): UInt = D.At.U(64.W) + (i << 4)
   private def sizeAt(i: UInt): UInt = areaAt(i) + 8.U
-  val area   = areas(step)
+  private def lines(bytes: UInt): UInt = bytes(p.windowAddressBits - 1, p.lineLog2)
+  private def beyond(bytes: UInt): Bool = bytes(63, p.windowAddressBits).orR
+  private def aligned(x: UInt, alignment: BigInt): Bool = x(log2Ceil(alignment) - 1, 0) === 0.U
+  private def power(x: UInt): Bool = (x & (x - 1.U)) === 0.U
   val mapped = step === A.Heap.U || step === A.Bitmap0.U || step === A.Bitmap1.U
-  private def aligned(x: UInt, alignment: BigInt): Bool = (x & (alignment - 1).U) === 0.U
-  val exists = area.offset =/= 0.U || ringsOnly
-  val wrongOffset = !aligned(area.offset, Contract.AreaAlignment) ||
-    (mapped && !aligned(area.offset, Contract.MappedAlignment)) ||
-    area.offset < Contract.ControlBytes.U || area.offset >= windowBytes
-  val wrongSize = area.size === 0.U || !aligned(area.size, Contract.AreaAlignment) || area.size > windowBytes - area.offset
-  val notPower  = (area.size & (area.size - 1.U)).orR
-  val pair      = areas(other)
-  val overlap = area.offset =/= 0.U && pair.offset =/= 0.U && other < step &&
-    area.offset < pair.offset + pair.size && pair.offset < area.offset + area.size
+  val placed = offset =/= 0.U
+  val exists = placed || ringsOnly
+  val wrongOffset = !aligned(offset, Contract.AreaAlignment) || (mapped && !aligned(offset, Contract.MappedAlignment)) ||
+    !placed || beyond(offset) || lines(offset) >= io.windowLines
+  require(Contract.ControlBytes == Contract.AreaAlignment, "an aligned area with a place lies behind the control page")
+  val wrongSize = size === 0.U || !aligned(size, Contract.AreaAlignment) || beyond(size) ||
+    lines(offset) +& lines(size) > io.windowLines
+
+  // Areas that were found good, in units of their alignment.
+  class Pages extends Bundle {
+    val first = UInt(pageBits.W)
+    val count = UInt(pageBits.W)
+    def end: UInt    = first +& count
+    def placed: Bool = first =/= 0.U
+  }
+  val pages = Mem(areaCount, new Pages)
+  val area  = pages.read(step)
+  val pair  = pages.read(other)
+  private def bytes(x: UInt): UInt = Cat(x, 0.U(pageLog2.W))
+  val overlaps    = area.placed && pair.placed && other < step && area.first < pair.end && pair.first < area.end
   val bitmapBytes = heapBytes >> (alignment(3, 0) +& 3.U)
-  val needed = MuxLookup(step, 0.U(64.W))(
+  val needed = MuxLookup(step, 0.U(p.windowAddressBits.W))(
     Seq(
       A.Shapes.U  -> Contract.LineBytes.U,
-      A.Limits.U  -> Cat(regionCount, 0.U(3.W)),
-      A.Live.U    -> Cat(regionCount, 0.U(3.W)),
+      A.Limits.U  -> Cat(regionCount(p.regionBits, 0), 0.U(3.W)),
+      A.Live.U    -> Cat(regionCount(p.regionBits, 0), 0.U(3.W)),
       A.Bitmap0.U -> bitmapBytes,
       A.Bitmap1.U -> bitmapBytes,
       A.Heap.U    -> heapBytes
-    ).map { case (k, v) => k -> v.pad(64) }
+    ).map { case (k, v) => k -> v.pad(p.windowAddressBits) }
   )
   val required  = VecInit(Seq(A.Shapes, A.Limits, A.Live, A.Bitmap0, A.Bitmap1, A.Heap).map(step === _.U)).asUInt.orR
-  val badShapes = step === A.Shapes.U && (notPower || (area.size >> (31 + 6)).orR)
+  val shapesLog2Most = 31
+  val badShapes = step === A.Shapes.U && (!power(area.count) || (lines(bytes(area.count)) >> shapesLog2Most).orR)
   val ring      = rings(step(0))
-  val moved     = step < 2.U && !ringsOnly && (ring.offset =/= area.offset || ring.size =/= area.size)
+  val moved     = step < 2.U && (ring.first =/= lines(bytes(area.first)) || ring.count =/= lines(bytes(area.count)))
 
   val fault = Wire(Valid(new FaultReport))
   fault.valid := false.B
-  fault.bits  := FaultReport(Contract.Fault.BadConfig, areaAt(step), area.offset)
-  io.done     := false.B
-  io.fault.valid := io.done && fault.valid
-  io.fault.bits  := fault.bits
+  fault.bits  := FaultReport(Contract.Fault.BadConfig, areaAt(step), offset)
+  val done = WireDefault(false.B)
+  io.done        := RegNext(done, false.B)
+  io.fault.valid := RegNext(done && fault.valid, false.B)
+  io.fault.bits  := RegNext(fault.bits)
   private def wrong(where: UInt, value: UInt): Unit = {
     fault.valid        := true.B
     fault.bits.address := where
     fault.bits.detail  := value
-    io.done            := true.B
+    done               := true.B
     state              := State.Idle
   }
-  private def advance(next: State.Type): Unit = {
-    step := step + 1.U
-    when(step === (areaCount - 1).U) { state := next }
-  }
+  // Kept of the areas that a cycle uses.
+  val kept = Reg(Vec(areaCount, new Area(p)))
+  val judged = Wire(new Area(p))
+  judged.first := lines(offset)
+  judged.count := Mux(placed, lines(size), 0.U)
+
   switch(state) {
     is(State.Idle) {
       when(io.start) {
-        step      := Mux(io.rings, 1.U, 0.U)
+        lineAt    := Mux(io.rings, 1.U, 0.U)
         ringsOnly := io.rings
         state     := State.Ask
       }
     }
-    is(State.Ask) { when(io.read.request.fire) { state := State.Wait } }
+    is(State.Ask) {
+      step := Cat(lineAt - 1.U, 0.U(2.W))
+      when(io.read.request.fire) { state := State.Wait }
+    }
     is(State.Wait) {
       when(io.read.response.valid) {
-        val data = io.read.response.bits.data
-        when(step === 0.U) { page := data }.otherwise {
-          for (i <- 0 until 4) areas(Cat((step - 1.U)(1, 0), i.U(2.W))) := Cat(
-            data(128 * i + 63, 128 * i),
-            data(128 * i + 127, 128 * i + 64)
-          ).asTypeOf(new Area)
-        }
-        state := State.Ask
-        step  := step + 1.U
-        when(ringsOnly || step === 4.U) {
-          step  := 0.U
-          state := Mux(ringsOnly, State.Areas, State.Fields)
-        }
+        lineAt := lineAt + 1.U
+        when(lineAt === 0.U) { page := io.read.response.bits.data }.otherwise { line := io.read.response.bits.data }
+        state := Mux(lineAt === 0.U, State.Fields, State.Take)
       }
     }
     is(State.Fields) {
-      state := State.Areas
+      state := State.Ask
       for ((bad, where, value) <- wrongFields.reverse) { when(bad) { wrong(where, value) } }
     }
-    is(State.Areas) {
-      advance(State.Overlaps)
-      when(ringsOnly && step === 1.U) { state := State.Rings }
+    is(State.Take) {
+      val here = VecInit((0 until 4).map(i => line(128 * i + 127, 128 * i)))(step(1, 0))
+      offset := here(63, 0)
+      size   := here(127, 64)
+      state  := State.Judge
+    }
+    is(State.Judge) {
+      val now = Wire(new Pages)
+      now.first := offset >> pageLog2
+      now.count := size >> pageLog2
+      pages.write(step, now)
+      when(!ringsOnly) { kept(step) := judged }
+      step  := step + 1.U
       other := 0.U
-      when(exists && wrongSize) { wrong(sizeAt(step), area.size) }
-      when(exists && wrongOffset) { wrong(areaAt(step), area.offset) }
-      when(ringsOnly && !wrongOffset && !wrongSize && notPower) { wrong(sizeAt(step), area.size) }
+      state := State.Take
+      when(step(1, 0).andR) { state := State.Ask }
+      when(step.andR) { state := State.Overlaps }
+      when(ringsOnly && step(0)) {
+        step  := 0.U
+        state := State.Rings
+      }
+      when(exists && wrongSize) { wrong(sizeAt(step), size) }
+      when(exists && wrongOffset) { wrong(areaAt(step), offset) }
+      when(ringsOnly && !wrongOffset && !wrongSize && !power(size)) { wrong(sizeAt(step), size) }
     }
     is(State.Overlaps) {
       other := other + 1.U
-      when(other === (areaCount - 1).U) { advance(State.Sizes) }
-      when(overlap) { wrong(areaAt(step), area.offset) }
+      when(other.andR) {
+        step := step + 1.U
+        when(step.andR) { state := State.Sizes }
+      }
     }
     is(State.Sizes) {
       step := step + 1.U
-      when(step === (areaCount - 1).U) {
-        io.done := true.B
-        state   := State.Idle
+      when(step.andR) {
+        done  := true.B
+        state := State.Idle
       }
-      when(badShapes) { wrong(sizeAt(step), area.size) }
-      when(required && area.size < needed) { wrong(sizeAt(step), area.size) }
-      when(required && area.offset === 0.U) { wrong(areaAt(step), 0.U) }
-      when(moved) { wrong(areaAt(step), area.offset) }
+      when(badShapes) { wrong(sizeAt(step), bytes(area.count)) }
+      when(required && bytes(area.count) < needed) { wrong(sizeAt(step), bytes(area.count)) }
+      when(required && !area.placed) { wrong(areaAt(step), 0.U) }
+      when(moved) { wrong(areaAt(step), bytes(area.first)) }
     }
+    // Both areas, the second read as the other of the first.
     is(State.Rings) {
-      io.done  := true.B
-      state    := State.Idle
-      rings(0) := areas(0)
-      rings(1) := areas(1)
-      val (a, b) = (areas(0), areas(1))
-      when(a.offset < b.offset + b.size && b.offset < a.offset + a.size) { wrong(areaAt(1.U), b.offset) }
+      step := step + 1.U
+      when(!step(1)) {
+        rings(step(0)).first := lines(bytes(area.first))
+        rings(step(0)).count := lines(bytes(area.count))
+      }.otherwise {
+        done  := true.B
+        state := State.Idle
+      }
     }
   }
+  // Of the pair of the cycle before.
+  val paired = RegNext(state === State.Overlaps || (state === State.Rings && step === 1.U), false.B)
+  val pairOverlaps = RegNext(overlaps)
+  val pairAt       = RegNext(areaAt(step))
+  val pairFirst    = RegNext(area.first)
+  when(paired && pairOverlaps) { wrong(pairAt, bytes(pairFirst)) }
 
-  private def lineOf(bytes: UInt): UInt = (bytes >> 6)(p.lineAddress - 1, 0)
-  io.areas     := areas
+  io.areas     := kept
   io.ringAreas := rings
   val c = io.config
   c.heapBase       := heapBase
-  c.narrowBase     := field(C.NarrowOopBase, 8)
+  c.fromNarrow     := RegNext(field(C.NarrowOopBase, 8) - heapBase)
+  c.fromWide       := RegNext(0.U - heapBase)
   c.narrowShift    := narrowShift
   c.wideOops       := oopBytes === 8.U
   c.wideKlass      := klassBytes === 8.U
@@ -204,15 +251,18 @@ class ConfigLatch(p: TracerParameters) extends Module {
   c.mirrorOffset   := mirror
   c.heapBytes      := heapBytes
   // Smallest shift that brings every region's flag into the store of flags.
-  c.flagShift := PriorityEncoder((0 until 32).map(i => ((regionCount - 1.U) >> i) < p.rescanFlags.U))
-  c.heap           := lineOf(areas(A.Heap).offset)
-  c.limits         := lineOf(areas(A.Limits).offset)
-  c.live           := lineOf(areas(A.Live).offset)
-  c.bitmap         := lineOf(Mux(io.bitmap(0), areas(A.Bitmap1).offset, areas(A.Bitmap0).offset))
-  c.shapes         := lineOf(areas(A.Shapes).offset)
-  c.shapesLog2     := Log2(lineOf(areas(A.Shapes).size))
-  c.extension      := lineOf(areas(A.ShapeExtension).offset)
-  c.extensionLines := Mux(areas(A.ShapeExtension).offset === 0.U, 0.U, lineOf(areas(A.ShapeExtension).size))
-  c.spill          := lineOf(areas(A.Spill).offset)
-  c.spillPerLane   := Mux(areas(A.Spill).offset === 0.U, 0.U, lineOf(areas(A.Spill).size) >> p.laneLog2)
+  private val lastRegion = (regionCount - 1.U)(p.regionBits, 0)
+  c.flagShift := PriorityEncoder((p.flagLog2 to p.regionBits).map(i => !lastRegion(p.regionBits, i).orR) :+ true.B)
+  c.flagBit        := RegNext(regionLog2(5, 0) - 3.U + c.flagShift)
+  c.heap           := kept(A.Heap).first
+  c.limits         := kept(A.Limits).first
+  c.live           := kept(A.Live).first
+  c.bitmap         := kept(A.Bitmap0).first
+  when(io.bitmap(0)) { c.bitmap := kept(A.Bitmap1).first }
+  c.shapes         := kept(A.Shapes).first
+  c.shapesLog2     := Log2(kept(A.Shapes).count)
+  c.extension      := kept(A.ShapeExtension).first
+  c.extensionLines := kept(A.ShapeExtension).count
+  c.spill          := kept(A.Spill).first
+  c.spillPerLane   := kept(A.Spill).count >> p.laneLog2
 }

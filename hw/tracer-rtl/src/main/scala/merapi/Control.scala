@@ -19,10 +19,10 @@ class Control(p: TracerParameters) extends Module {
   import Contract._
 
   object State extends ChiselEnum {
-    val Look, Looking, Decide, Pace                                          = Value
+    val Look, Looking, Think, Decide, Pace                                   = Value
     val Kill, KillDone, Drain, Flush, WritePage, WriteWait, Swept            = Value
     val Identify, Identifying, Answer, Answered                              = Value
-    val Fetch, Check, Latch, Begin                                           = Value
+    val Fetch, Judge, Check, Latch, Begin                                    = Value
     val GreySend, Rescan, Idle, IdleDone, Fenced, PauseDone, AbortLook, AbortLooking, Aborted = Value
     val FaultWrite, FaultEntry = Value
   }
@@ -56,7 +56,7 @@ class Control(p: TracerParameters) extends Module {
   private def fail(code: Int, address: UInt, detail: UInt): Unit = {
     raise.valid := true.B
     raise.bits  := FaultReport(code, address, detail)
-    state       := State.Decide
+    state       := State.Think
   }
 
   // ---- the command in hand
@@ -91,14 +91,20 @@ class Control(p: TracerParameters) extends Module {
   io.orders.block      := killing
   io.orders.clear      := state === State.KillDone
   io.orders.flush      := state === State.Flush
-  io.orders.invalidate := false.B
-  io.orders.dropShapes := false.B
-  io.orders.unflag.valid := false.B
-  io.orders.unflag.bits  := io.core.flagged.bits
+  // Pulses that follow from much, a cycle later.
+  val invalidate    = WireDefault(false.B)
+  val dropShapes    = WireDefault(false.B)
+  val unflag        = WireDefault(false.B)
+  val forgetSeen    = WireDefault(false.B)
+  val clearCounters = WireDefault(false.B)
+  io.orders.invalidate   := RegNext(invalidate, false.B)
+  io.orders.dropShapes   := RegNext(dropShapes, false.B)
+  io.orders.unflag.valid := RegNext(unflag, false.B)
+  io.orders.unflag.bits  := RegNext(io.core.flagged.bits)
+  io.forgetSeen          := RegNext(forgetSeen, false.B)
+  io.clearCounters       := RegNext(clearCounters, false.B)
   io.restart       := false.B
   io.dropReports   := pending || killing || !attached
-  io.forgetSeen    := false.B
-  io.clearCounters := false.B
   io.flushReports  := state === State.Flush || state === State.Idle
   io.rescan        := false.B
   io.rounds        := false.B
@@ -108,19 +114,20 @@ class Control(p: TracerParameters) extends Module {
   val latch     = Module(new ConfigLatch(p))
   val bitmap    = RegInit(0.U(1.W)) // of the cycle
   val latchDone = RegInit(false.B)
-  latch.io.start       := false.B
-  latch.io.rings       := false.B
+  val latchStart = WireDefault(false.B)
+  val latchRings = WireDefault(false.B)
+  latch.io.start       := RegNext(latchStart, false.B)
+  latch.io.rings       := RegNext(latchRings, false.B)
   latch.io.bitmap      := bitmap
   latch.io.windowLines := io.windowLines
   latch.io.coherence   := io.who.coherence
   io.latchRead <> latch.io.read
   io.config := latch.io.config
-  private def lines(bytes: UInt): UInt = (bytes >> 6)(p.lineAddress - 1, 0)
   val submission = latch.io.ringAreas(0)
   val completion = latch.io.ringAreas(1)
-  val subEntries = lines(submission.size)
-  io.ring     := lines(completion.offset)
-  io.ringLog2 := Log2(lines(completion.size))
+  val subEntries = submission.count
+  io.ring     := completion.first
+  io.ringLog2 := Log2(completion.count)
   val grants = Module(new WriteGrants(p))
   grants.io.config    := io.config
   grants.io.areas     := latch.io.areas
@@ -133,10 +140,16 @@ class Control(p: TracerParameters) extends Module {
   io.grants := grants.io.grants
 
   // ---- long commands
-  io.slice.valid := false.B
-  io.slice.bits  := 0.U.asTypeOf(new Slice(p))
-  io.clear.valid := false.B
-  io.clear.bits  := grants.io.range
+  val sweep = WireDefault(false.B)
+  val slice = WireDefault(0.U.asTypeOf(new Slice(p)))
+  val clear = WireDefault(false.B)
+  io.slice.valid := RegNext(sweep, false.B)
+  io.slice.bits  := RegNext(slice)
+  io.clear.valid := RegNext(clear, false.B)
+  io.clear.bits  := RegNext(grants.io.range)
+  assert(!io.slice.valid || io.slice.ready, "a sweep started while one runs")
+  val sweepBusy = io.core.sweepBusy || io.slice.valid
+  val clearBusy = io.core.clearBusy || io.clear.valid
   val offer = Module(new GreyOffer(p))
   offer.io.start   := state === State.GreySend
   offer.io.command := command
@@ -152,6 +165,9 @@ class Control(p: TracerParameters) extends Module {
   check.io.dropped := dropped
   check.io.bitmap  := bitmap
   check.io.regions := io.config.regionCount
+
+  val verdict   = RegNext(check.io.verdict)
+  val clearGood = RegNext(check.io.clearGood)
 
   // ---- pace and poll
   val pace  = RegInit(0.U(log2Ceil(p.pollInterval + 1).W))
@@ -182,7 +198,7 @@ class Control(p: TracerParameters) extends Module {
   io.read <> shared.io.port
   val fetch = Module(new SubmissionFetch(p))
   fetch.io.enabled       := attached && ringsGood && !faulted && !pending
-  fetch.io.ring          := lines(submission.offset)
+  fetch.io.ring          := submission.first
   fetch.io.entries       := subEntries
   fetch.io.submitted     := submitted
   fetch.io.restart.valid := state === State.Identifying || RegNext(state === State.Aborted, false.B)
@@ -203,29 +219,42 @@ class Control(p: TracerParameters) extends Module {
   pageNow.produced := io.written
   io.page := pageNow
 
-  val indexDirty = page.consumed =/= shown.consumed || io.written =/= shown.produced || page.state =/= shown.state
+  // Of the cycle before: wide comparisons. `Think` lies between a change and whoever decides by them.
+  val indexDirty = RegNext(
+    page.consumed =/= shown.consumed || io.written =/= shown.produced || page.state =/= shown.state,
+    false.B
+  )
+  val ahead      = submitted - page.consumed
+  val entryThere = RegNext(ahead =/= 0.U, false.B)
+  val overrun    = RegNext(ahead > subEntries, false.B)
+  val otherHost  = RegNext(hostGeneration =/= page.generation, false.B)
+  val hostThere  = RegNext(hostGeneration =/= 0.U && !hostGeneration(0), false.B)
+  val abortNew   = RegNext(abortAsked =/= page.ackAbort, false.B)
+  val pauseWanted  = RegNext(pauseAsked =/= resumeAsked, false.B)
+  val pauseUnacked = RegNext(page.ackPause =/= pauseAsked, false.B)
   val flagged    = io.core.flagged.valid
-  val settled    = inCycle && io.core.empty && !running && !greyLeft && !done.valid && page.consumed === submitted
+  val settled    = inCycle && io.core.empty && !running && !greyLeft && !done.valid && !entryThere
   // Not tracing any more once everything is recorded.
   io.tracing := inCycle && !page.idle && !paused && !faulted
   io.paused  := false.B
   io.cycle    := page.cycle
   io.consumed := look.io.taken
   val nothingToDo = !attached || paused || faulted ||
-    (page.consumed === submitted && !running && !greyLeft && !done.valid && (!inCycle || page.idle))
+    (!entryThere && !running && !greyLeft && !done.valid && (!inCycle || page.idle))
   io.step := state.asUInt
   io.sleeping := state === State.Pace && nothingToDo && !pending && (!attached || !indexDirty) &&
     (io.reportsEmpty || !attached || faulted || paused)
 
   switch(state) {
     is(State.Look) { state := State.Looking }
-    is(State.Looking) { when(look.io.done) { state := State.Decide } }
+    is(State.Looking) { when(look.io.done) { state := State.Think } }
+
+    is(State.Think) { state := State.Decide } // what is compared is known in the next cycle
 
     // What comes first. Data of an errored read is zero and is not looked at: the fault is dealt with before.
     is(State.Decide) {
       pace  := (p.pollInterval - 1).U
       state := State.Pace
-      val ahead = submitted - page.consumed
       when(pending) {
         when(attached && !faulted) {
           after := State.FaultWrite
@@ -234,48 +263,48 @@ class Control(p: TracerParameters) extends Module {
       }.elsewhen(lookDue) {
         state := State.Look
         when(attached && !paused && !faulted && indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
-      }.elsewhen(hostGeneration =/= page.generation && attached) {
+      }.elsewhen(otherHost && attached) {
         attached := false.B
         after    := State.Look
         state    := State.Kill
       }.elsewhen(!attached) {
-        when(hostGeneration =/= 0.U && !hostGeneration(0)) {
+        when(hostThere) {
           after := State.Identify
           state := State.Kill
         }
-      }.elsewhen(abortAsked =/= page.ackAbort) {
+      }.elsewhen(abortNew) {
         after := State.AbortLook
         state := State.Kill
-      }.elsewhen(pauseAsked =/= resumeAsked) {
+      }.elsewhen(pauseWanted) {
         when(!paused) {
           elapsed := 0.U
           after := State.PauseDone
           state := State.Drain
-        }.elsewhen(page.ackPause =/= pauseAsked) {
+        }.elsewhen(pauseUnacked) {
           page.ackPause  := pauseAsked
           page.ackResume := resumeAsked
           write(PageLine.mask(PageLine.ack, PageLine.indexAgain), State.Look)
         }
-      }.elsewhen(paused || page.ackPause =/= pauseAsked) {
+      }.elsewhen(paused || pauseUnacked) {
         // Resumed: nothing that was held before the pause is believed.
         when(paused && !faulted) {
-          io.orders.invalidate := true.B
-          io.orders.dropShapes := true.B
+          invalidate := true.B
+          dropShapes := true.B
         }
         state := State.Swept
       }.elsewhen(faulted) {
         state := State.Pace
-      }.elsewhen(ahead > subEntries) {
+      }.elsewhen(overrun) {
         fail(Fault.RingOverrun, submitted, page.consumed)
-      }.elsewhen(running && !io.core.sweepBusy && !io.core.clearBusy) {
+      }.elsewhen(running && !sweepBusy && !clearBusy) {
         running := false.B
         when(opcode =/= Op.BeginCycle.U) { postDone() }
         when(opcode === Op.ClearBitmap.U) {
           write(PageLine.mask(PageLine.allCounters: _*), State.Look)
-        }.otherwise { state := State.Decide }
+        }.otherwise { state := State.Think }
       }.elsewhen(greyLeft) {
         state := State.GreySend
-      }.elsewhen(!running && !done.valid && !io.core.sweepBusy && ahead =/= 0.U) {
+      }.elsewhen(!running && !done.valid && !sweepBusy && entryThere) {
         when(page.idle) {
           page.idle := false.B
           setState(DeviceState.Tracing)
@@ -291,8 +320,8 @@ class Control(p: TracerParameters) extends Module {
     }
     is(State.Pace) {
       pace := pace - 1.U
-      val urgent = pending || (running && !io.core.sweepBusy && !io.core.clearBusy) || (settled && !page.idle)
-      when(pace === 0.U || urgent) { state := Mux(pending, State.Decide, State.Look) }
+      val urgent = pending || (running && !sweepBusy && !clearBusy) || (settled && !page.idle)
+      when(pace === 0.U || urgent) { state := Mux(pending, State.Think, State.Look) }
       when(paused || faulted) { when(pace =/= 0.U && !pending) { state := State.Pace } }
     }
 
@@ -307,11 +336,11 @@ class Control(p: TracerParameters) extends Module {
     // Let the core come to rest with everything it holds, then write back what the host will look at.
     is(State.Drain) {
       when(io.core.quiet) { state := State.Flush }
-      when(pending) { state := State.Decide }
+      when(pending) { state := State.Think }
     }
     is(State.Flush) {
       when(io.core.cleaned && io.core.liveFlushed && (io.reportsEmpty || io.reportsFull)) { state := after }
-      when(pending) { state := State.Decide }
+      when(pending) { state := State.Think }
     }
     is(State.WritePage) {
       when(io.pageWrite.fire) {
@@ -338,8 +367,8 @@ class Control(p: TracerParameters) extends Module {
       state := State.Identifying
     }
     is(State.Identifying) {
-      latch.io.start := shake.io.latchStart
-      latch.io.rings := true.B
+      latchStart := shake.io.latchStart
+      latchRings := true.B
       when(shake.io.done) {
         ringsGood := !shake.io.fault.valid
         raise     := shake.io.fault
@@ -371,16 +400,17 @@ class Control(p: TracerParameters) extends Module {
       when(fetch.io.entry.fire) {
         entry := fetch.io.entry.bits
         index := page.consumed
-        state := State.Check
+        state := State.Judge
       }
-      when(pending) { state := State.Decide }
+      when(pending) { state := State.Think }
     }
+    is(State.Judge) { state := State.Check }
     is(State.Check) {
-      state := State.Decide
+      state := State.Think
       when(!pending) {
         page.consumed := page.consumed + 1.U
         io.rounds     := true.B
-        switch(check.io.verdict) {
+        switch(verdict) {
           is(Verdict.BadSequence) {
             page.consumed := page.consumed
             io.rounds     := false.B
@@ -392,11 +422,10 @@ class Control(p: TracerParameters) extends Module {
             state := State.Kill
           }
           is(Verdict.Trace) {
-            io.slice.valid      := true.B
-            io.slice.bits.first := argument
-            io.slice.bits.count := payload(0)
-            running             := true.B
-            assert(io.slice.ready, "a sweep started while one runs")
+            sweep       := true.B
+            slice.first := argument
+            slice.count := payload(0)
+            running     := true.B
           }
           is(Verdict.Grey) {
             greyLeft := true.B
@@ -405,7 +434,7 @@ class Control(p: TracerParameters) extends Module {
           is(Verdict.Clear) {
             // In a cycle the configuration is there; before the first one it is read for this command.
             when(inCycle) { state := State.Begin }.otherwise {
-              latch.io.start := true.B
+              latchStart := true.B
               state          := State.Latch
             }
           }
@@ -414,8 +443,8 @@ class Control(p: TracerParameters) extends Module {
             state := State.Drain
           }
           is(Verdict.DropShapes) {
-            io.orders.dropShapes := true.B
-            io.forgetSeen        := true.B
+            dropShapes := true.B
+            forgetSeen := true.B
           }
         }
       }
@@ -423,7 +452,7 @@ class Control(p: TracerParameters) extends Module {
     is(State.Latch) {
       // BEGIN_CYCLE arrives here from Kill with nothing started, CLEAR_BITMAP with the latch running.
       when(opcode === Op.BeginCycle.U && !latchDone) {
-        latch.io.start := true.B
+        latchStart := true.B
         latchDone      := true.B
         bitmap         := argument
         inCycle        := false.B
@@ -434,12 +463,12 @@ class Control(p: TracerParameters) extends Module {
         state     := State.Begin
         when(latch.io.fault.valid) {
           raise := latch.io.fault
-          state := State.Decide
+          state := State.Think
         }
       }
       when(pending) {
         latchDone := false.B
-        state     := State.Decide
+        state     := State.Think
       }
     }
     is(State.Begin) {
@@ -448,11 +477,11 @@ class Control(p: TracerParameters) extends Module {
       when(opcode === Op.BeginCycle.U) {
         inCycle          := true.B
         page.cycle       := command.cycle
-        io.clearCounters := true.B
-        io.forgetSeen    := true.B
-        io.clear.valid   := true.B
+        clearCounters    := true.B
+        forgetSeen       := true.B
+        clear            := true.B
         setState(DeviceState.Tracing)
-      }.elsewhen(check.io.clearGood) { io.clear.valid := true.B }.otherwise {
+      }.elsewhen(clearGood) { clear := true.B }.otherwise {
         running := false.B
         fail(Fault.BadCommand, index, opcode)
       }
@@ -460,22 +489,22 @@ class Control(p: TracerParameters) extends Module {
     is(State.GreySend) {
       when(offer.io.done) {
         greyLeft := offer.io.refused
-        state    := State.Decide
+        state    := State.Think
       }
-      when(pending) { state := State.Decide }
+      when(pending) { state := State.Think }
     }
     // Reached from Drain: what was dropped is to be found again, so nothing may be filtered as recently tested.
     is(State.Rescan) {
-      io.orders.invalidate   := true.B
-      io.orders.unflag.valid := true.B
-      io.slice.valid         := true.B
+      invalidate := true.B
+      unflag     := true.B
+      sweep      := true.B
       val first = (io.core.flagged.bits << io.config.flagShift).pad(p.regionBits + 1)(p.regionBits, 0)
       val rest  = io.config.regionCount - first
       val most  = (1.U((p.regionBits + 1).W) << io.config.flagShift)(p.regionBits, 0)
-      io.slice.bits.first := first
-      io.slice.bits.count := Mux(rest < most, rest, most)
-      io.rescan           := true.B
-      state               := State.Look
+      slice.first := first
+      slice.count := Mux(rest < most, rest, most)
+      io.rescan   := true.B
+      state       := State.Look
     }
     is(State.Idle) {
       // Reports leave first; with a full ring the host must be waited for, looking at its requests meanwhile.
@@ -487,7 +516,7 @@ class Control(p: TracerParameters) extends Module {
         state := State.Look
         when(indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
       }
-      when(pending) { state := State.Decide }
+      when(pending) { state := State.Think }
     }
     is(State.Fenced) {
       postDone()

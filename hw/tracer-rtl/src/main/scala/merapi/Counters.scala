@@ -30,14 +30,15 @@ class Counters(p: TracerParameters) extends Module {
     val lines    = Output(Vec(Counters.lines, UInt(p.lineBits.W)))
   })
   val events = RegNext(io.events, Counters.none)
+  val pause  = RegNext(io.pauseMax, 0.U.asTypeOf(io.pauseMax))
   val values = RegInit(VecInit(Seq.fill(Counters.lines * 8)(0.U(64.W))))
   for (i <- 0 until Counters.count) {
     val step = if (Counters.wide(i)) events.add(i) else events.add(i)(9, 0)
     val kept = (i == Contract.Counter.Rounds).B
     val zero = io.restart || (io.clear && !kept)
     if (i == Contract.Counter.PauseMax) {
-      when(zero) { values(i) := 0.U }.elsewhen(io.pauseMax.valid && io.pauseMax.bits > values(i)) {
-        values(i) := io.pauseMax.bits
+      when(zero) { values(i) := 0.U }.elsewhen(pause.valid && pause.bits > values(i)) {
+        values(i) := pause.bits
       }
     } else {
       values(i) := Mux(zero, 0.U, values(i) + step)

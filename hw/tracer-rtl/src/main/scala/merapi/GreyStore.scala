@@ -19,8 +19,8 @@ class GreyStore(p: TracerParameters) extends Module {
   private val depth   = p.greyDepth
   private val address = log2Ceil(depth)
   private val perLine = p.greysPerLine
-  // Given-back objects, and a line that comes back while marks are pushed.
-  private val reserve = p.slots + 2 + perLine
+  // Given-back objects, and a line that comes back while marks are pushed; what is known a cycle late.
+  private val reserve = p.slots + 4 + perLine
 
   val io = IO(new Bundle {
     val spillFirst = Input(UInt(p.lineAddress.W))
@@ -47,50 +47,66 @@ class GreyStore(p: TracerParameters) extends Module {
   val out    = Module(new Queue(new Grey(p), 4))
   io.take <> out.io.deq
 
-  object State extends ChiselEnum { val Idle, Gather, Store, Stored, Fetch, Fetched, Scatter = Value }
+  object State extends ChiselEnum { val Idle, Gather, Store, Stored, Fetch, Fetched, Came, Scatter = Value }
   val state   = RegInit(State.Idle)
-  val line    = Reg(Vec(perLine, new Grey(p)))
+  // A line on its way out, the first to leave lowest, and one that came back: two, because neither needs selecting then.
+  val leaving = Reg(Vec(perLine, new Grey(p)))
+  val came    = Reg(Vec(perLine, new Grey(p)))
   val moved   = Reg(UInt(log2Ceil(perLine + 1).W))
+  val rested  = RegNext(state === State.Idle, true.B)
   val reading = RegNext(state === State.Gather && moved < perLine.U, false.B)
 
   private val high = depth - reserve - 2 * perLine
   val room      = count < (depth - reserve).U
-  val spillFull = lines >= io.spillLines
+  // Of the lines of the cycle before.
+  val spillFull = RegNext(lines >= io.spillLines, true.B)
+  val spillHalf = RegNext(lines >= (io.spillLines >> 1), true.B)
   val spilling  = state === State.Gather || state === State.Store || state === State.Stored
   io.full := !room && spillFull && !spilling
   io.deep := count >= (depth / 2).U || lines =/= 0.U
 
-  // Push: give-back first (it must never wait), then marks, then the sweep.
-  val sweepRoom = count < (depth / 2 - reserve).U || (room && lines < (io.spillLines >> 1))
-  val push = Module(new Arbiter(new Grey(p), 3))
-  val back = Queue(io.giveBack, 2) // whether one comes is known late
-  push.io.in(0) <> back
-  push.io.in(1).valid := io.mark.valid && room
-  push.io.in(1).bits  := io.mark.bits
-  io.mark.ready       := push.io.in(1).ready && room
+  // Push, from registers alone: a mark of the cycle before (it must not wait, the next may come), then what is given
+  // back (it waits for one mark at most), then the sweep, by the room of
+  // the cycle before. A mark is known late in its cycle: it goes straight to the lane, or stands in `marked` for a cycle.
+  val sweepRoom = RegNext(count < (depth / 2 - reserve).U || (room && !spillHalf), false.B)
+  val back      = Queue(io.giveBack, 4)
+  val marked    = RegInit(0.U.asTypeOf(Valid(new Grey(p))))
+  val push      = Module(new Arbiter(new Grey(p), 3))
+  push.io.in(0).valid := marked.valid
+  push.io.in(0).bits  := marked.bits
+  push.io.in(1) <> back
   push.io.in(2).valid := io.sweep.valid && sweepRoom
   push.io.in(2).bits  := io.sweep.bits
   io.sweep.ready      := push.io.in(2).ready && sweepRoom
   push.io.out.ready   := true.B
+  io.mark.ready       := room && !back.valid
   assert(!((push.io.out.valid || state === State.Scatter) && count === depth.U), "a grey pushed onto a full queue")
+  assert(io.giveBack.ready, "an object given back without a place")
 
   // One read a cycle: gather for the spill, or take.
   val gather    = state === State.Gather && moved < perLine.U
   val popped    = RegInit(false.B)
-  val direct    = push.io.out.valid && out.io.enq.ready && !popped // the grey goes past the memory
+  // Past the memory.
+  val outFree   = out.io.enq.ready && !popped
+  val direct    = push.io.out.valid && outFree
+  val markDirect = !push.io.out.valid && outFree
+  marked.valid := io.mark.fire && !markDirect
+  marked.bits  := io.mark.bits
+  // A mark may take a place in the same cycle.
   val pop       = !push.io.out.valid && !gather && count =/= 0.U && state =/= State.Scatter &&
     out.io.count +& popped < 3.U
   val readAt    = Mux(gather, bottom, bottom + (count - 1.U)(address - 1, 0))
   val readGrey  = ram.read(readAt)
   popped := pop
-  out.io.enq.valid := popped || direct
-  out.io.enq.bits  := Mux(popped, readGrey, push.io.out.bits)
+  out.io.enq.valid := popped || direct || (markDirect && io.mark.fire)
+  out.io.enq.bits  := Mux(popped, readGrey, Mux(push.io.out.valid, push.io.out.bits, io.mark.bits))
   assert(!popped || out.io.enq.ready, "a taken grey without a place")
 
   val stored    = push.io.out.valid && !direct
   val scatter   = state === State.Scatter && !stored
+  val next      = RegNext(came(moved + scatter)) // of the line that came
   val writeAt   = Mux(stored, bottom + count(address - 1, 0), bottom - 1.U)
-  when(stored || scatter) { ram.write(writeAt, Mux(stored, push.io.out.bits, line(moved))) }
+  when(stored || scatter) { ram.write(writeAt, Mux(stored, push.io.out.bits, next)) }
   when(gather) {
     bottom := bottom + 1.U
     assert(count =/= 0.U, "spilled from an empty queue")
@@ -103,7 +119,7 @@ class GreyStore(p: TracerParameters) extends Module {
   io.write.request.valid       := state === State.Store
   io.write.request.bits.tag    := 0.U
   io.write.request.bits.line   := io.spillFirst + lines
-  io.write.request.bits.data   := line.asUInt
+  io.write.request.bits.data   := leaving.asUInt
   io.write.request.bits.halves := 3.U
   io.spilled  := io.write.request.fire
   io.refilled := io.read.request.fire
@@ -112,7 +128,8 @@ class GreyStore(p: TracerParameters) extends Module {
     is(State.Idle) {
       moved := 0.U
       when(count > high.U && !spillFull) {
-        state := State.Gather
+        // A line just written is not in `spillFull` yet.
+        when(rested) { state := State.Gather }
       }.elsewhen(count === 0.U && lines =/= 0.U && !io.hold) {
         lines := lines - 1.U
         state := State.Fetch
@@ -120,8 +137,7 @@ class GreyStore(p: TracerParameters) extends Module {
     }
     is(State.Gather) {
       when(gather) { moved := moved + 1.U }
-      // The entry read in the last cycle belongs at moved - 1.
-      when(reading) { line(moved - 1.U) := readGrey }
+      when(reading) { leaving := VecInit(leaving.tail :+ readGrey) }
       when(moved === perLine.U) { state := State.Store }
     }
     is(State.Store) { when(io.write.request.fire) { state := State.Stored } }
@@ -135,11 +151,12 @@ class GreyStore(p: TracerParameters) extends Module {
     is(State.Fetch) { when(io.read.request.fire) { state := State.Fetched } }
     is(State.Fetched) {
       when(io.read.response.valid) {
-        line  := io.read.response.bits.data(perLine * (p.objectBits + 1) - 1, 0).asTypeOf(line)
+        came  := io.read.response.bits.data(perLine * (p.objectBits + 1) - 1, 0).asTypeOf(came)
         moved := 0.U
-        state := State.Scatter
+        state := State.Came
       }
     }
+    is(State.Came) { state := State.Scatter }
     is(State.Scatter) {
       when(scatter) {
         moved := moved + 1.U
@@ -148,6 +165,6 @@ class GreyStore(p: TracerParameters) extends Module {
     }
   }
   // Scatter pushes below the bottom, highest entry first, so that the order is what it was: irrelevant to the result.
-  io.quiet := state === State.Idle && !(count > high.U && !spillFull) && !back.valid
-  io.empty := state === State.Idle && !back.valid && count === 0.U && lines === 0.U && !popped && !out.io.deq.valid
+  io.quiet := state === State.Idle && !(count > high.U && !spillFull) && !back.valid && !marked.valid
+  io.empty := state === State.Idle && !back.valid && !marked.valid && count === 0.U && lines === 0.U && !popped && !out.io.deq.valid
 }

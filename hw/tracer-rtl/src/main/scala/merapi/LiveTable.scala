@@ -10,8 +10,9 @@ import chisel3.util._
   * to the window. A row leaves when another line of the table needs its place, and all rows leave at a flush: the
   * line is read, added to and written as a whole. Up to `inFlight` rows leave at once during a flush.
   *
-  * One operation a cycle in two stages (read row, add and write), like the mark bank. Updates wait while a row
-  * leaves its place; that needs the memory alone.
+  * One operation a cycle in three stages: read, register, add and write. One of a row that is under way waits for it;
+  * updates wait while a row leaves its place, which needs the memory alone. A row says which of its sums are begun, so
+  * that an update writes one sum and nothing is cleared.
   */
 class LiveTable(p: TracerParameters) extends Module {
   private val rowBits  = log2Ceil(p.liveLines)
@@ -29,11 +30,11 @@ class LiveTable(p: TracerParameters) extends Module {
     val write   = new WritePort(p)
   })
   class Row extends Bundle {
-    val valid = Bool()
+    val begun = UInt(8.W) // none: the row is free
     val line  = UInt(lineBits.W)
-    val sums  = Vec(8, UInt(sumBits.W))
   }
   val rows = SyncReadMem(p.liveLines, new Row)
+  val sums = Seq.fill(8)(SyncReadMem(p.liveLines, UInt(sumBits.W)))
 
   val sweeping  = RegInit(true.B)
   val sweepNext = RegInit(0.U(rowBits.W))
@@ -44,106 +45,122 @@ class LiveTable(p: TracerParameters) extends Module {
 
   val pick = Module(new RRArbiter(new LiveWords(p), p.lanes))
   pick.io.in.zip(io.in).foreach { case (a, b) => a <> b }
+  val next = Queue(pick.io.out, 2)
 
   // Rows on their way to the window: one line each, so that two never touch the same line.
-  val legValid = RegInit(VecInit(Seq.fill(inFlight)(false.B)))
+  class Leg extends Bundle {
+    val begun = UInt(8.W)
+    val sums  = Vec(8, UInt(sumBits.W))
+  }
+  val legValid = RegInit(0.U(inFlight.W))
   val legLine  = Reg(Vec(inFlight, UInt(lineBits.W)))
-  val legSums  = Mem(inFlight, Vec(8, UInt(sumBits.W)))
-  val legFree  = PriorityEncoder(legValid.map(!_))
-  val legRoom  = !legValid.reduce(_ && _)
-  private def leaving(line: UInt): Bool = legValid.zip(legLine).map { case (v, l) => v && l === line }.reduce(_ || _)
+  val legs     = Mem(inFlight, new Leg)
+  val places   = Mem(inFlight, UInt(p.lineAddress.W)) // in the window
+  val legFree  = PriorityEncoder(~legValid)
+  val legRoom  = !legValid.andR
+  private def leaving(line: UInt): Bool = (legValid & VecInit(legLine.map(_ === line)).asUInt).orR
 
-  // s0 -> s1
+  class Operation extends Bundle {
+    val flush = Bool()
+    val words = new LiveWords(p)
+    val row   = UInt(rowBits.W)
+  }
   val s1Valid = RegInit(false.B)
-  val s1Flush = Reg(Bool())
-  val s1      = Reg(new LiveWords(p))
-  val s1Row   = Reg(UInt(rowBits.W))
-  val stall   = WireDefault(false.B)
-  val flushAt = RegInit(0.U((rowBits + 1).W))
-  val flushing = io.flush && !sweeping && flushAt =/= p.liveLines.U
-  when(!io.flush) { flushAt := 0.U }
-  pick.io.out.ready := !stall && !flushing && !sweeping
-  val takeIn    = pick.io.out.fire
-  val takeFlush = flushing && !stall
-  val s0Row     = Mux(takeFlush, flushAt(rowBits - 1, 0), (pick.io.out.bits.region >> 3)(rowBits - 1, 0))
-  val readRow   = rows.read(Mux(stall, s1Row, s0Row))
-  when(!stall) {
-    s1Valid := takeIn || takeFlush
-    s1Flush := takeFlush
-    s1      := pick.io.out.bits
-    s1Row   := s0Row
-  }
-  when(takeFlush) { flushAt := flushAt + 1.U }
+  val s1      = Reg(new Operation)
+  val s2Valid = RegInit(false.B)
+  val s2      = Reg(new Operation)
+  val stall   = WireDefault(false.B) // of s2
 
-  val forward    = RegInit(false.B)
-  val forwardRow = Reg(new Row)
-  val row        = Mux(forward, forwardRow, readRow)
-  val line       = s1.region >> 3
-  val mine       = row.valid && row.line === line
-  val newRow     = WireDefault(row)
-  val writeRow   = WireDefault(false.B)
-  val leave      = WireDefault(false.B)
-  val canLeave   = legRoom && !leaving(row.line)
-  when(s1Valid) {
-    when(s1Flush) {
-      when(row.valid) {
-        leave        := canLeave
-        stall        := !canLeave
-        newRow.valid := false.B
-        writeRow     := canLeave
-      }
-    }.elsewhen(mine || !row.valid || canLeave) {
-      leave        := row.valid && !mine
-      newRow.valid := true.B
-      newRow.line  := line
-      for (i <- 0 until 8) {
-        val before = Mux(mine, row.sums(i), 0.U)
-        newRow.sums(i) := before + Mux(s1.region(2, 0) === i.U, s1.words, 0.U)
-      }
-      writeRow := true.B
-    }.otherwise { stall := true.B }
+  // s0: not a row that is under way.
+  val flushAt  = RegInit(0.U((rowBits + 1).W))
+  val waiting  = pick.io.out.valid || next.valid // before the first row is flushed
+  val flushing = io.flush && !sweeping && !waiting && flushAt =/= p.liveLines.U
+  when(!io.flush) { flushAt := 0.U }
+  val s0 = Wire(new Operation)
+  s0.flush := flushing
+  s0.words := next.bits
+  s0.row   := Mux(flushing, flushAt(rowBits - 1, 0), (next.bits.region >> 3)(rowBits - 1, 0))
+  val underWay  = (s1Valid && s1.row === s0.row) || (s2Valid && s2.row === s0.row)
+  val takeFlush = flushing && !stall && !underWay
+  next.ready := !stall && !flushing && !sweeping && !underWay
+  when(takeFlush) { flushAt := flushAt + 1.U }
+  val readAt   = Mux(stall, s1.row, s0.row)
+  val readRow  = rows.read(readAt)
+  val readSums = VecInit(sums.map(_.read(readAt)))
+  when(!stall) {
+    s1Valid := next.fire || takeFlush
+    s1      := s0
+    s2Valid := s1Valid
+    s2      := s1
   }
-  val writeAt = Mux(sweeping, sweepNext, s1Row)
-  val nothing = 0.U.asTypeOf(new Row)
-  when(sweeping || writeRow) { rows.write(writeAt, Mux(sweeping, nothing, newRow)) }
-  forward    := writeRow && s0Row === s1Row && !stall
-  forwardRow := newRow
-  io.words.valid := s1Valid && !s1Flush && !stall
-  io.words.bits  := s1.words
+  val row    = RegEnable(readRow, !stall)
+  val before = RegEnable(readSums, !stall)
+
+  // s2
+  val line   = s2.words.region >> 3
+  val place  = s2.words.region(2, 0)
+  val held   = row.begun.orR
+  val mine   = row.line === line
+  val begun  = Mux(mine, row.begun, 0.U)
+  val leave  = WireDefault(false.B)
+  val update = WireDefault(false.B)
+  val canLeave = legRoom && !leaving(row.line)
+  when(s2Valid) {
+    when(s2.flush) {
+      leave := held && canLeave
+      stall := held && !canLeave
+    }.otherwise {
+      leave  := held && !mine && canLeave
+      stall  := held && !mine && !canLeave
+      update := !stall
+    }
+  }
+  val newRow = Wire(new Row)
+  newRow.begun := Mux(sweeping || s2.flush, 0.U, begun | UIntToOH(place, 8))
+  newRow.line  := line
+  when(sweeping || update || leave) { rows.write(Mux(sweeping, sweepNext, s2.row), newRow) }
+  val sum = Mux(begun(place), before(place), 0.U) + s2.words.words
+  for ((m, i) <- sums.zipWithIndex) { when(update && place === i.U) { m.write(s2.row, sum) } }
+  io.words.valid := update
+  io.words.bits  := s2.words.words
 
   // Read, add, write. An entry is freed by its write response.
-  val toRead = Module(new Queue(UInt(log2Ceil(inFlight).W), inFlight))
-  toRead.io.enq.valid := leave
-  toRead.io.enq.bits  := legFree
+  val toRead = Module(new Queue(new ReadRequest(p), inFlight))
+  toRead.io.enq.valid     := leave
+  toRead.io.enq.bits.tag  := legFree
+  toRead.io.enq.bits.line := io.config.live + row.line
+  assert(!leave || toRead.io.enq.ready, "a row leaves without a place")
   when(leave) {
-    legValid(legFree) := true.B
-    legLine(legFree)  := row.line
-    legSums.write(legFree, row.sums)
+    val leg = Wire(new Leg)
+    leg.begun := row.begun
+    leg.sums  := before
+    legLine(legFree) := row.line
+    legs.write(legFree, leg)
+    places.write(legFree, toRead.io.enq.bits.line)
   }
-  io.read.request.valid     := toRead.io.deq.valid
-  io.read.request.bits.tag  := toRead.io.deq.bits
-  io.read.request.bits.line := io.config.live + legLine(toRead.io.deq.bits)
-  toRead.io.deq.ready       := io.read.request.ready
+  val left = Mux(leave, UIntToOH(legFree, inFlight), 0.U)
+  val came = Mux(io.write.done.valid, UIntToOH(io.write.done.bits, inFlight), 0.U(inFlight.W))
+  legValid := (legValid | left) & ~came
+  io.read.request <> toRead.io.deq
   class Sum extends Bundle {
     val leg  = UInt(log2Ceil(inFlight).W)
     val data = UInt(p.lineBits.W)
   }
   val toWrite = Module(new Queue(new Sum, inFlight))
   val legAt   = io.read.response.bits.tag(log2Ceil(inFlight) - 1, 0)
-  val sums    = legSums.read(legAt)
+  val leg     = legs.read(legAt)
   toWrite.io.enq.valid     := io.read.response.valid
   toWrite.io.enq.bits.leg  := legAt
   toWrite.io.enq.bits.data := VecInit((0 until 8).map { i =>
-    io.read.response.bits.data(64 * i + 63, 64 * i) + sums(i)
+    io.read.response.bits.data(64 * i + 63, 64 * i) + Mux(leg.begun(i), leg.sums(i), 0.U)
   }).asUInt
   io.write.request.valid       := toWrite.io.deq.valid
   io.write.request.bits.tag    := toWrite.io.deq.bits.leg
-  io.write.request.bits.line   := io.config.live + legLine(toWrite.io.deq.bits.leg)
+  io.write.request.bits.line   := places.read(toWrite.io.deq.bits.leg)
   io.write.request.bits.data   := toWrite.io.deq.bits.data
   io.write.request.bits.halves := 3.U
   toWrite.io.deq.ready         := io.write.request.ready
-  when(io.write.done.valid) { legValid(io.write.done.bits(log2Ceil(inFlight) - 1, 0)) := false.B }
 
-  io.quiet   := !s1Valid && !legValid.asUInt.orR && !pick.io.out.valid
+  io.quiet   := !s1Valid && !s2Valid && !legValid.orR && !waiting
   io.flushed := io.flush && flushAt === p.liveLines.U && io.quiet
 }

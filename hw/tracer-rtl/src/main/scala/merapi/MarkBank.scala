@@ -23,10 +23,11 @@ import chisel3.util._
   * is in is then taken from that one, which is one or two cycles further; a change of the tag (a line becomes dirty,
   * comes, leaves) makes it try again.
   *
-  * A line that is being fetched is in exactly one MSHR, whose waiters are replayed when it arrives. A line that is
-  * being written back is in exactly one write-back entry until its response; it is neither fetched nor written again
-  * before that. That a line leaves is decided in s2; its row is read by an operation of its own, which comes before all
-  * others and with the stages empty, so that nothing changes the row in between.
+  * A line that is being fetched is in exactly one MSHR, whose waiters are replayed when it arrives. Its tag says so and
+  * names the MSHR, so nothing is searched. A line that is being written back is in exactly one write-back entry until
+  * its response; it is neither fetched nor written again before that (nor is another line of its set: sets are
+  * compared, which takes half the width). That a line leaves is decided in s2; its row is read by an operation of its
+  * own, which comes before all others and with the stages empty, so that nothing changes the row in between.
   *
   * Why it cannot deadlock: an operation never waits in a stage. A reference that cannot go on is parked and offered
   * again with the lowest priority (there is room for all that are under way); what it waits for (an MSHR, a write-back
@@ -42,6 +43,7 @@ class MarkBank(p: TracerParameters) extends Module {
   private val setBits  = log2Ceil(p.bitmapLines)
   private val writeBacks = 8
   private val epochBits  = 8
+  private val missBits   = log2Ceil(p.bitmapMisses)
 
   val io = IO(new Bundle {
     val config    = Input(new TraceConfig(p))
@@ -64,9 +66,11 @@ class MarkBank(p: TracerParameters) extends Module {
   })
 
   class Tag extends Bundle {
-    val epoch = UInt(epochBits.W) // the line is held when this is the present one
-    val dirty = Bool()
-    val line  = UInt(markLine.W)
+    val epoch  = UInt(epochBits.W) // the rest holds when this is the present one
+    val dirty  = Bool()
+    val coming = Bool() // the line is being fetched by `miss`
+    val miss   = UInt(missBits.W)
+    val line   = UInt(markLine.W)
   }
   object Op extends ChiselEnum { val Ref, Parked, Replay, Fill, Clean, Evict = Value }
 
@@ -114,43 +118,48 @@ class MarkBank(p: TracerParameters) extends Module {
   io.sweeping := sweeping || io.invalidate
 
   // Misses.
-  val missValid   = RegInit(VecInit(Seq.fill(p.bitmapMisses)(false.B)))
-  val missArrived = RegInit(VecInit(Seq.fill(p.bitmapMisses)(false.B)))
-  val missLine    = Reg(Vec(p.bitmapMisses, UInt(markLine.W)))
-  val missSet     = Reg(Vec(p.bitmapMisses, UInt(setBits.W)))
-  val missCount   = Reg(Vec(p.bitmapMisses, UInt(log2Ceil(p.bitmapWaiters + 1).W)))
+  class Fetch extends Bundle {
+    val miss = UInt(missBits.W)
+    val line = UInt(markLine.W)
+  }
+  val missValid   = RegInit(0.U(p.bitmapMisses.W))
+  val missLine    = Mem(p.bitmapMisses, UInt(markLine.W))
+  val missCount   = Mem(p.bitmapMisses, UInt(log2Ceil(p.bitmapWaiters + 1).W))
   val waiters     = Mem(p.bitmapMisses * p.bitmapWaiters, new Waiter)
   val arrivedLine = Mem(p.bitmapMisses, UInt(p.lineBits.W))
-  // One entry per MSHR at most: the queue is never full.
-  val fillQueue = Module(new Queue(UInt(log2Ceil(p.bitmapMisses).W), p.bitmapMisses))
+  // One entry per MSHR at most: neither queue is ever full.
+  val fetches  = Module(new Queue(new Fetch, p.bitmapMisses))
+  val arrivals = Module(new Queue(UInt(missBits.W), p.bitmapMisses))
   private def slotOf(miss: UInt, i: UInt): UInt = (miss * p.bitmapWaiters.U) + i
 
+  val arrival = io.fill.response.bits.tag(missBits - 1, 0)
   when(io.fill.response.valid) {
-    val at = io.fill.response.bits.tag(log2Ceil(p.bitmapMisses) - 1, 0)
-    arrivedLine.write(at, io.fill.response.bits.data)
-    missArrived(at) := true.B
-    assert(missValid(at), "a bitmap line came that nobody asked for")
+    arrivedLine.write(arrival, io.fill.response.bits.data)
+    assert(missValid(arrival), "a bitmap line came that nobody asked for")
+    assert(arrivals.io.enq.ready, "more bitmap lines arrived than were asked for")
   }
-  io.fill.request.valid     := fillQueue.io.deq.valid
-  io.fill.request.bits.tag  := fillQueue.io.deq.bits
-  io.fill.request.bits.line := io.config.bitmap + missLine(fillQueue.io.deq.bits)
-  fillQueue.io.deq.ready    := io.fill.request.ready
+  arrivals.io.enq.valid     := io.fill.response.valid
+  arrivals.io.enq.bits      := arrival
+  io.fill.request.valid     := fetches.io.deq.valid
+  io.fill.request.bits.tag  := fetches.io.deq.bits.miss
+  io.fill.request.bits.line := io.config.bitmap + fetches.io.deq.bits.line
+  fetches.io.deq.ready      := io.fill.request.ready
 
   // Write-backs.
-  val wbValid = RegInit(VecInit(Seq.fill(writeBacks)(false.B)))
-  val wbLine  = Reg(Vec(writeBacks, UInt(markLine.W)))
+  val wbValid = RegInit(0.U(writeBacks.W))
+  val wbSet   = Reg(Vec(writeBacks, UInt(setBits.W)))
+  val wbLine  = Mem(writeBacks, UInt(markLine.W))
   val wbData  = Mem(writeBacks, UInt(p.lineBits.W))
   val wbQueue = Module(new Queue(UInt(log2Ceil(writeBacks).W), writeBacks))
-  val wbFree  = PriorityEncoder(wbValid.map(!_))
-  val wbRoom  = !wbValid.reduce(_ && _)
-  private def writingBack(line: UInt): Bool = wbValid.zip(wbLine).map { case (v, l) => v && l === line }.reduce(_ || _)
+  val wbFree  = PriorityEncoder(~wbValid)
+  val wbRoom  = !wbValid.andR
   io.writeBack.request.valid       := wbQueue.io.deq.valid
   io.writeBack.request.bits.tag    := wbQueue.io.deq.bits
-  io.writeBack.request.bits.line   := io.config.bitmap + wbLine(wbQueue.io.deq.bits)
+  io.writeBack.request.bits.line   := io.config.bitmap + wbLine.read(wbQueue.io.deq.bits)
   io.writeBack.request.bits.data   := wbData.read(wbQueue.io.deq.bits)
   io.writeBack.request.bits.halves := 3.U
   wbQueue.io.deq.ready             := io.writeBack.request.ready
-  when(io.writeBack.done.valid) { wbValid(io.writeBack.done.bits(log2Ceil(writeBacks) - 1, 0)) := false.B }
+  val wbEnds = Mux(io.writeBack.done.valid, UIntToOH(io.writeBack.done.bits, writeBacks), 0.U(writeBacks.W))
 
   // Dirty list: one entry for each change from clean to dirty.
   val dirty = Module(new Queue(UInt(setBits.W), p.dirtyBound, useSyncReadMem = false))
@@ -167,7 +176,7 @@ class MarkBank(p: TracerParameters) extends Module {
     val op   = Op()
     val mark = new Mark
     val set  = UInt(setBits.W)
-    val miss = UInt(log2Ceil(p.bitmapMisses).W)
+    val miss = UInt(missBits.W)
     def special: Bool = op =/= Op.Ref
   }
   val s1Valid = RegInit(false.B)
@@ -181,12 +190,15 @@ class MarkBank(p: TracerParameters) extends Module {
   // The line that arrived and whose waiters are being replayed.
   val replaying  = RegInit(false.B)
   val installed  = RegInit(false.B)
-  val replayMiss = Reg(UInt(log2Ceil(p.bitmapMisses).W))
+  val replayMiss = Reg(UInt(missBits.W))
+  val replayLine = Reg(UInt(markLine.W))
   val replayNext = Reg(UInt(log2Ceil(p.bitmapWaiters + 1).W))
-  when(!replaying && missArrived.asUInt.orR) {
+  arrivals.io.deq.ready := !replaying
+  when(arrivals.io.deq.fire) {
     replaying  := true.B
     installed  := false.B
-    replayMiss := PriorityEncoder(missArrived)
+    replayMiss := arrivals.io.deq.bits
+    replayLine := missLine.read(arrivals.io.deq.bits)
     replayNext := 0.U
   }
 
@@ -208,7 +220,7 @@ class MarkBank(p: TracerParameters) extends Module {
   val s0     = Wire(new Operation)
   s0.miss      := replayMiss
   s0.op        := Op.Ref
-  s0.mark.bit  := io.config.markBit(io.in.bits.obj)
+  s0.mark.bit  := io.in.bits.bit
   s0.mark.flag := io.in.bits.flag
   s0.mark.host := io.in.bits.host
   s0.set       := setOf(s0.mark.line)
@@ -217,10 +229,10 @@ class MarkBank(p: TracerParameters) extends Module {
     s0.set := evictions.io.deq.bits.set
   }.elsewhen(wantFill || wantReplay) {
     s0.op        := Mux(wantFill, Op.Fill, Op.Replay)
-    s0.mark.bit  := Cat(missLine(replayMiss), waiter.bit)
+    s0.mark.bit  := Cat(replayLine, waiter.bit)
     s0.mark.flag := waiter.flag
     s0.mark.host := waiter.host
-    s0.set       := missSet(replayMiss)
+    s0.set       := setOf(replayLine)
   }.elsewhen(wantClean) {
     s0.op  := Op.Clean
     s0.set := dirty.io.deq.bits
@@ -258,6 +270,8 @@ class MarkBank(p: TracerParameters) extends Module {
   s2Valid := s1Valid && !evict1
   s2      := s1
   val tag      = RegNext(readTag)
+  val held     = RegNext(readTag.epoch === epoch)
+  val sameLine = RegNext(readTag.line === s1.mark.line)
   val wordRead = RegNext(Mux(passWord1, lastBits, word1))
   val arrived  = RegEnable(arrivedAs, isFill1)
   val tagGone  = RegNext(lastWroteTag && lastIsMine, false.B) // two ahead
@@ -268,36 +282,31 @@ class MarkBank(p: TracerParameters) extends Module {
   val isFill   = s2Valid && s2.op === Op.Fill
   val conflict = (tagGone || (lastWroteTag && sameSet)) && !isFill
   val word     = Mux(lastWroteWord && sameSet && sameWord && !isFill, lastBits, wordRead)
-  val held     = tag.epoch === epoch
   val newTag   = WireDefault(tag)
+  newTag.epoch := epoch
+  newTag.line  := Mux(s2.op === Op.Clean, tag.line, s2.mark.line)
   val writeTag = WireDefault(false.B)
   val turn     = WireDefault(false.B) // the bit
 
   val line = s2.mark.line
   val bit  = s2.mark.bit(5, 0)
-  val hit  = isFill || (held && tag.line === line)
+  val here = held && !tag.coming
+  val hit  = isFill || (here && sameLine)
   val isSet = word(bit)
-  // MSHRs and write-backs were compared in s1, with what was entered since.
-  val missEntered = WireDefault(false.B)
-  val missFree    = PriorityEncoder(missValid.map(!_))
-  val missRoom    = !missValid.reduce(_ && _)
-  private def entered(i: Int): Bool = missEntered && missFree === i.U
-  val missLines = RegNext(
-    VecInit((0 until p.bitmapMisses).map(i => Mux(entered(i), line, missLine(i)) === s1.mark.line))
-  )
-  val missSets = RegNext(VecInit((0 until p.bitmapMisses).map(i => Mux(entered(i), s2.set, missSet(i)) === s1.set)))
-  val missHits = missValid.zip(missLines).map { case (v, l) => v && l }
-  val missHit  = missHits.reduce(_ || _)
-  val missAt   = OHToUInt(missHits)
-  val setBusy  = missValid.zip(missSets).map { case (v, s) => v && s }.reduce(_ || _)
-  // What is evicted in the cycle before has the same set, hence another tag now.
-  val wbLines  = RegNext(VecInit(wbLine.map(_ === s1.mark.line)))
-  val wbHit    = wbValid.zip(wbLines).map { case (v, l) => v && l }.reduce(_ || _)
+  val isReplay = s2Valid && s2.op === Op.Replay
+  val missFree = PriorityEncoder(~missValid)
+  val missRoom = !missValid.andR
+  // Of the line that is being replayed, or that the reference waits for.
+  val missOf   = Mux(isFill || isReplay, s2.miss, tag.miss)
+  val waiting  = missCount.read(missOf)
+  // Compared in s1. What is evicted in the cycle before has another tag now.
+  val wbHits   = RegNext(VecInit(wbSet.map(_ === s1.set)).asUInt)
+  val wbHit    = (wbValid & wbHits).orR
   // A fill is the replay of its first waiter as well.
   val isRef = s2Valid && s2.op =/= Op.Clean
   val clean = isFill || !tag.dirty
   val later = WireDefault(false.B) // the operation in s2 must be tried again
-  val evictRoom = wbRoom && !writingBack(tag.line)
+  val evictRoom = wbRoom && !wbHit
 
   io.grey.valid      := isRef && !conflict && hit && !isSet && (!clean || dirtyRoom)
   io.grey.bits.obj   := io.config.objectOf(s2.mark.bit)
@@ -311,10 +320,10 @@ class MarkBank(p: TracerParameters) extends Module {
   dirty.io.enq.valid := false.B
   dirty.io.enq.bits  := s2.set
   dirty.io.deq.ready := false.B
-  fillQueue.io.enq.valid := false.B
-  fillQueue.io.enq.bits  := missFree
-  val evict  = WireDefault(false.B)
-  val joins  = WireDefault(false.B) // those that wait for a line already
+  val evict = WireDefault(false.B)
+  val joins = WireDefault(false.B) // those that wait for a line already
+  val enter = WireDefault(false.B) // a line is asked for
+  val ends  = WireDefault(false.B) // the last that waited was replayed
   val asking = Wire(new Waiter)
   asking.bit  := s2.mark.bit(8, 0)
   asking.flag := s2.mark.flag
@@ -339,48 +348,48 @@ class MarkBank(p: TracerParameters) extends Module {
       }.otherwise {
         later := true.B
       }
-    }.elsewhen(missHit) {
-      when(missCount(missAt) < p.bitmapWaiters.U && !(replaying && replayMiss === missAt)) {
-        joins := true.B
-        missCount(missAt) := missCount(missAt) + 1.U
-      }.otherwise { later := true.B }
-    }.elsewhen(setBusy || !missRoom || wbHit || (held && tag.dirty && !evictRoom)) {
+    }.elsewhen(held && tag.coming) {
+      joins := sameLine && waiting < p.bitmapWaiters.U && !(replaying && replayMiss === tag.miss)
+      later := !joins
+    }.elsewhen(!missRoom || wbHit || (held && tag.dirty && !wbRoom)) {
       later := true.B
     }.otherwise {
-      evict               := held && tag.dirty
-      newTag.epoch        := 0.U
-      newTag.dirty        := false.B
-      writeTag            := true.B
-      missEntered         := true.B
-      missValid(missFree) := true.B
-      missLine(missFree)  := line
-      missSet(missFree)   := s2.set
-      missCount(missFree) := 1.U
-      fillQueue.io.enq.valid := true.B
-      assert(fillQueue.io.enq.ready, "fill queue smaller than the number of misses")
+      evict         := held && tag.dirty
+      newTag.dirty  := false.B
+      newTag.coming := true.B
+      newTag.miss   := missFree
+      writeTag      := true.B
+      enter         := true.B
+      assert(fetches.io.enq.ready, "fewer places for lines to fetch than misses")
     }
   }
-  // One writer: two ports would make registers of the memory.
-  when(joins || missEntered) {
-    waiters.write(Mux(joins, slotOf(missAt, missCount(missAt)), slotOf(missFree, 0.U)), asking)
+  fetches.io.enq.valid     := enter
+  fetches.io.enq.bits.miss := missFree
+  fetches.io.enq.bits.line := line
+  when(enter) { missLine.write(missFree, line) }
+  // One writer each: two ports would make registers of the memory.
+  when(joins || enter) {
+    val at = Mux(joins, tag.miss, missFree)
+    val i  = Mux(joins, waiting, 0.U)
+    missCount.write(at, i + 1.U)
+    waiters.write(slotOf(at, i), asking)
   }
-  when(s2Valid && s2.op === Op.Replay && !conflict) { assert(hit, "a replayed reference misses its line") }
+  when(isReplay && !conflict) { assert(hit, "a replayed reference misses its line") }
   when(isFill) {
-    newTag.epoch         := epoch
-    newTag.dirty         := io.grey.fire
-    newTag.line          := missLine(s2.miss)
-    writeTag             := true.B
-    missArrived(s2.miss) := false.B
-    installed            := true.B
-    assert(!held, "a fill over a line that is held")
+    newTag.dirty  := io.grey.fire
+    newTag.coming := false.B
+    writeTag      := true.B
+    installed     := true.B
+    assert(held && tag.coming && tag.miss === s2.miss && sameLine, "a fill of a line that nobody asked for")
   }
-  when((isFill || (s2Valid && s2.op === Op.Replay)) && !later) {
+  when((isFill || isReplay) && !later) {
     replayNext := replayNext + 1.U
-    when(replayNext + 1.U === missCount(s2.miss)) {
-      missValid(s2.miss) := false.B
-      replaying          := false.B
-    }
+    ends       := replayNext + 1.U === waiting
+    when(ends) { replaying := false.B }
   }
+  val entered = Mux(enter, UIntToOH(missFree, p.bitmapMisses), 0.U)
+  val ended   = Mux(ends, UIntToOH(s2.miss, p.bitmapMisses), 0.U)
+  missValid := (missValid | entered) & ~ended
   when(s2Valid && s2.op === Op.Clean && !conflict) {
     val needed = held && tag.dirty
     when(!needed || evictRoom) {
@@ -390,9 +399,11 @@ class MarkBank(p: TracerParameters) extends Module {
       writeTag           := needed
     }
   }
+  val leaves = Mux(evict, UIntToOH(wbFree, writeBacks), 0.U)
+  wbValid := (wbValid | leaves) & ~wbEnds
   when(evict) {
-    wbValid(wbFree) := true.B
-    wbLine(wbFree)  := tag.line
+    wbSet(wbFree) := s2.set
+    wbLine.write(wbFree, tag.line)
     assert(evictions.io.enq.ready && wbRoom, "an eviction without an entry")
   }
   evictions.io.enq.valid      := evict
@@ -408,8 +419,10 @@ class MarkBank(p: TracerParameters) extends Module {
   val writeSet = Mux(sweeping, sweepNext, s2.set)
   val nothing  = 0.U.asTypeOf(new Tag)
   when(sweeping || writeTag) { tags.write(writeSet, Mux(sweeping, nothing, newTag)) }
-  // A fill that turns no bit yet writes its word as it came.
-  val newWord = word | Mux(turn, UIntToOH(bit, 64), 0.U)
+  // A fill writes its word whether it turns a bit or not. With these it turns the bit or finds it set; and a word that is
+  // written by another operation has its bit turned. So what is written does not wait for the decision.
+  val settles = !isFill || (io.grey.ready && dirtyRoom)
+  val newWord = word | Mux(settles, UIntToOH(bit, 64), 0.U)
   for ((row, w) <- rows.zipWithIndex) {
     val mine = s2.mark.word === w.U
     when(isFill || (turn && mine)) { row.write(s2.set, Mux(mine, newWord, arrived(w))) }
@@ -420,8 +433,8 @@ class MarkBank(p: TracerParameters) extends Module {
   lastWord      := s2.mark.word
   lastBits      := newWord
 
-  io.quiet := !io.in.valid && !s1Valid && !s2Valid && !parked.io.deq.valid && !missValid.asUInt.orR && !replaying &&
-    !wbValid.asUInt.orR
+  io.quiet := !io.in.valid && !s1Valid && !s2Valid && !parked.io.deq.valid && !missValid.orR && !replaying &&
+    !wbValid.orR
   io.cleaned := !dirty.io.deq.valid && io.quiet
   when(io.invalidate) { assert(io.cleaned, "bitmap lines dropped while some are dirty or awaited") }
 }

@@ -41,14 +41,17 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     val fault       = Valid(new FaultReport)
     val readLines   = Output(UInt(log2Ceil(p.ports + 1).W)) // answers taken from the memory in this cycle
     val wroteLines  = Output(UInt(log2Ceil(p.ports + 1).W))
-    val quiet       = Output(Bool()) // nothing of any client is outstanding
+    val quiet       = Output(Bool()) // with block: nothing of any client is outstanding
   })
 
   private def portOf(line: UInt): UInt =
     if (p.ports == 1) 0.U else line(p.interleaveLog2 - p.lineLog2 + log2Ceil(p.ports) - 1, p.interleaveLog2 - p.lineLog2)
   private def address(line: UInt): UInt = Cat(line, 0.U(p.lineLog2.W)).pad(64)
 
-  private def blocked(client: Int, core: Int): Bool = if (client < core) io.block else false.B
+  private def blocked(client: Int, core: Int): Bool = if (client < core) blocking else false.B
+
+  // A cycle old; so is who says that it is quiet.
+  private val blocking = RegNext(io.block, false.B)
 
   /** Requests of all clients whose line is of this port. */
   private def requests[T <: Data](
@@ -117,6 +120,7 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     val ar = Module(new TurnArbiter(new ReadRequest(p), readers))
     requests(port, io.reads.map(_.request), (r: ReadRequest) => r.line, readers - exemptReaders, ar)
     started(2 * port) := ar.io.taken
+    ar.io.note := 0.U
 
     val arHead    = ar.io.out
     val arId      = Cat(ar.io.client, arHead.bits.tag)
@@ -157,15 +161,20 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     faults += rFault
 
     // Writes.
-    val aw = Module(new TurnArbiter(new WriteRequest(p), writers))
+    val aw = Module(new TurnArbiter(new WriteRequest(p), writers, gather = true, noteBits = 2))
     requests(port, io.writes.map(_.request), (w: WriteRequest) => w.line, writers - exemptWriters, aw)
     started(2 * port + 1) := aw.io.taken
 
     val awHead    = aw.io.out
     val awId      = Cat(aw.io.client, awHead.bits.tag)
     val awIsCore  = aw.io.client < (writers - exemptWriters).U
-    val awOutside = awHead.bits.line >= io.windowLines
-    val awDenied  = awOutside || !VecInit(io.grants.map(_.covers(awHead.bits.line))).asUInt.orR
+    // Judged a cycle before it is the head: nothing is taken back while a write is under way.
+    aw.io.note := Cat(
+      aw.io.next.line >= io.windowLines,
+      VecInit(io.grants.map(_.covers(aw.io.next.line))).asUInt.orR
+    )
+    val awOutside = aw.io.noted(1)
+    val awDenied  = awOutside || !aw.io.noted(0)
     val awSilent  = io.suppress && awIsCore
     val awOffered = RegInit(false.B)
     val awSink    = (awDenied || awSilent) && !awOffered
@@ -231,6 +240,6 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
   io.wroteLines := PopCount(io.axi.map(_.b.fire))
   val ended = PopCount(reads.map(_.fire) ++ stores.map(_.fire))
   outstanding := outstanding + PopCount(started) - ended
-  io.quiet    := outstanding === 0.U
+  io.quiet    := outstanding === 0.U && blocking
   assert(!(outstanding === 0.U && ended =/= 0.U && PopCount(started) === 0.U), "an answer without a request")
 }

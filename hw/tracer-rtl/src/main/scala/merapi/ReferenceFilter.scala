@@ -11,6 +11,18 @@ class RawReference(p: TracerParameters) extends Bundle {
   val host   = Bool()
 }
 
+/** A reference into the heap that no object can have; offsets from the heap's start. */
+class CrookedReference(p: TracerParameters) extends Bundle {
+  val offset = UInt((p.heapAddressBits + 1).W)
+  val source = UInt(p.objectBits.W)
+  val host   = Bool()
+  def report(c: TraceConfig): FaultReport = FaultReport(
+    Contract.Fault.BadReference,
+    c.heapBase + offset,
+    Mux(host, 0.U, c.heapBase + Cat(source, 0.U(3.W)))
+  )
+}
+
 /** Drops what needs no marking: references outside the heap, at or above their limit, recently tested. Nulls do not
   * come here. In order, one a cycle; whoever sends a host's reference hears of its end through `ended` or from a bank.
   *
@@ -34,7 +46,8 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val quiet      = Output(Bool())
     val fill       = Input(new LimitFill(p))
     val ask        = Decoupled(UInt((p.regionBits - 3).W))
-    val fault      = Valid(new FaultReport) // a cycle after its reference ended
+    val fault      = Valid(new FaultReport)         // of its limit, a cycle after its reference ended
+    val crooked    = Valid(new CrookedReference(p)) // the same, of a reference between two objects
   })
   class Found extends Bundle {
     val offset = UInt(64.W) // from the heap's start
@@ -46,15 +59,13 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val host   = Bool()
   }
   val c = io.config
-  // Constant while a cycle runs: an address is one addition away from its offset.
-  val fromNarrow = RegNext(c.narrowBase - c.heapBase)
-  val fromWide   = RegNext(0.U - c.heapBase)
+  // An address is one addition away from its offset.
   val narrow     = !c.wideOops && !io.in.bits.host
   val scaled     = (io.in.bits.value(31, 0).pad(48) << c.narrowShift).pad(64)(63, 0)
   val found      = Module(new Queue(new Found, 2))
   found.io.enq.valid       := io.in.valid
   io.in.ready              := found.io.enq.ready
-  found.io.enq.bits.offset := Mux(narrow, scaled, io.in.bits.value) + Mux(narrow, fromNarrow, fromWide)
+  found.io.enq.bits.offset := Mux(narrow, scaled, io.in.bits.value) + Mux(narrow, c.fromNarrow, c.fromWide)
   found.io.enq.bits.source := io.in.bits.source
   found.io.enq.bits.host   := io.in.bits.host
 
@@ -100,7 +111,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   val passes = result.below && !known
   check.io.out.ready   := out.io.enq.ready // whatever comes out: what it is is known late
   out.io.enq.valid     := check.io.out.valid && passes
-  out.io.enq.bits.obj  := result.obj
+  out.io.enq.bits.bit  := c.markBit(result.obj)
   out.io.enq.bits.flag := c.rescanFlag(result.data.source)
   out.io.enq.bits.host := result.data.host
   io.out <> out.io.deq
@@ -118,12 +129,9 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   io.ended    := PopCount(Seq(ends, io.above, io.filtered))
   io.quiet    := !io.in.valid && !found.io.deq.valid && !check.io.busy && !out.io.deq.valid
 
-  val bad = Wire(Valid(new FaultReport))
-  bad.valid := RegNext(found.io.deq.valid && crooked, false.B)
-  bad.bits := FaultReport(
-    Contract.Fault.BadReference,
-    c.heapBase + RegNext(f.offset),
-    RegNext(Mux(f.host, 0.U, c.heapBase + Cat(f.source, 0.U(3.W))))
-  )
-  io.fault := FaultReport.first(Seq(bad, check.io.fault))
+  io.crooked.valid       := RegNext(found.io.deq.valid && crooked, false.B)
+  io.crooked.bits.offset := RegNext(f.offset)
+  io.crooked.bits.source := RegNext(f.source)
+  io.crooked.bits.host   := RegNext(f.host)
+  io.fault               := check.io.fault
 }

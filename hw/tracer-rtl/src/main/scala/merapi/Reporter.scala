@@ -45,12 +45,12 @@ class Reporter(p: TracerParameters) extends Module {
     val reportedDefer = Output(Bool())
     val write    = new WritePort(p)
   })
-  class Batch {
-    val items = Reg(Vec(words, UInt(64.W)))
-    val count = RegInit(0.U(log2Ceil(words + 1).W))
-  }
-  val batches = Seq.fill(3)(new Batch) // seen, deferred, unsized
-  val Seq(seenBatch, deferBatch, unsizedBatch) = batches
+  // What is to be reported, six words a batch: seen, deferred, unsized. A memory for each place, so that a batch is read
+  // as a whole; at most one word comes a cycle.
+  private val batches = 3
+  val Seq(seenBatch, deferBatch, unsizedBatch) = Seq.tabulate(batches)(i => i)
+  val items  = Seq.fill(words)(Mem(batches, UInt(64.W)))
+  val counts = RegInit(VecInit(Seq.fill(batches)(0.U(log2Ceil(words + 1).W))))
 
   val produced = RegInit(0.U(64.W)) // entries given to memory
   val written  = RegInit(0.U(64.W))
@@ -58,11 +58,12 @@ class Reporter(p: TracerParameters) extends Module {
   object State extends ChiselEnum { val Idle, Ready, Wait = Value }
   val state = RegInit(State.Idle)
   // Of the cycle before: an entry is not ready before its turn, and the host only takes.
-  val room = RegNext((produced - io.consumed) < (1.U(64.W) << io.ringLog2), false.B)
+  val used = produced(31, 0) - io.consumed(31, 0) // at most the ring's entries: HostLook believes nothing else
+  val room = RegNext(!(used >> io.ringLog2)(0), false.B)
 
   // Seal: control entries push everything batched ahead of them; klasses go before the objects that showed them.
-  val push  = io.flush || io.control.valid
-  val wants = batches.map(b => b.count === words.U || (push && b.count =/= 0.U))
+  val push  = RegNext(io.flush, false.B) || io.control.valid
+  val wants = counts.map(n => n === words.U || (push && n =/= 0.U))
   val seal  = state === State.Idle && !io.drop && wants.reduce(_ || _)
   val kinds = Seq(Contract.Comp.ShapeSeen, Contract.Comp.Defer, Contract.Comp.Defer)
   val flags = Seq(0, 0, 1 << Contract.DeferFlag.Unsized)
@@ -70,16 +71,12 @@ class Reporter(p: TracerParameters) extends Module {
   io.control.ready := state === State.Idle && !io.drop && !wants.reduce(_ || _) && !waiting
   val sealAt = PriorityEncoder(wants)
   when(seal) {
-    for ((b, i) <- batches.zipWithIndex) {
-      when(sealAt === i.U) {
-        entry.kind    := kinds(i).U
-        entry.flags   := flags(i).U
-        entry.count   := b.count
-        entry.arg     := 0.U
-        for (k <- 0 until words) entry.payload(k) := Mux(b.count > k.U, b.items(k), 0.U)
-        b.count := 0.U
-      }
-    }
+    entry.kind  := VecInit(kinds.map(_.U(8.W)))(sealAt)
+    entry.flags := VecInit(flags.map(_.U(8.W)))(sealAt)
+    entry.count := counts(sealAt)
+    entry.arg   := 0.U
+    for (k <- 0 until words) entry.payload(k) := Mux(counts(sealAt) > k.U, items(k).read(sealAt), 0.U)
+    counts(sealAt) := 0.U
     state := State.Ready
   }.elsewhen(io.control.fire) {
     entry := io.control.bits
@@ -88,7 +85,7 @@ class Reporter(p: TracerParameters) extends Module {
   io.write.request.valid := state === State.Ready && room && !io.drop
   io.write.request.bits.tag := 0.U
   val slotMask = ((1.U(32.W) << io.ringLog2) - 1.U)(31, 0)
-  io.write.request.bits.line := io.ring + (produced(31, 0) & slotMask)
+  io.write.request.bits.line := RegNext(io.ring + (produced(31, 0) & slotMask)) // no entry follows at once
   io.write.request.bits.data := Cat(
     io.cycle,
     (produced(31, 0) + 1.U)(31, 0),
@@ -119,56 +116,72 @@ class Reporter(p: TracerParameters) extends Module {
   seenPick.io.in.zip(seenIn).foreach { case (a, b) => a <> b }
   val seenNext = Queue(seenPick.io.out, 2, flush = Some(io.drop))
   private val indexBits = log2Ceil(p.seenKlasses)
-  val known   = Mem(p.seenKlasses, UInt(64.W))
-  val isKnown = RegInit(0.U(p.seenKlasses.W))
+  // Forgotten one a cycle; meanwhile nothing is known, and a klass may be reported once more.
+  class Known extends Bundle {
+    val valid = Bool()
+    val klass = UInt(64.W)
+  }
+  val known      = SyncReadMem(p.seenKlasses, new Known)
+  val forgetting = RegInit(false.B) // every cycle begins with it, so that what the memory held at first is never looked at
+  val forgetNext = RegInit(0.U(indexBits.W))
   val judging = RegInit(false.B)
   val klass   = Reg(UInt(64.W))
   val at      = Reg(UInt(indexBits.W))
-  val same    = known.read(at) === klass
+  val nextAt  = Fold(seenNext.bits, 64, indexBits)
+  val entryAt = known.read(nextAt) // in the cycle after
   val found   = Reg(Bool())
   val judged  = RegInit(false.B)
+  val deferNext = Wire(Decoupled(new Deferred(p)))
   val sealSeen = seal && sealAt === 0.U
-  val leaves   = judged && !io.drop && (found || (seenBatch.count =/= words.U && !sealSeen))
+  val leaves   = judged && !io.drop && (found || (counts(seenBatch) =/= words.U && !sealSeen && !deferNext.fire))
   seenNext.ready := !judging && !judged
   when(seenNext.fire) {
     klass := seenNext.bits
-    at    := Fold(seenNext.bits, 64, indexBits)
+    at    := nextAt
   }
-  found   := Mux(judging, isKnown(at) && same, found)
+  found   := Mux(judging, entryAt.valid && entryAt.klass === klass && !forgetting, found)
   judging := seenNext.fire && !io.drop
   judged  := (judging || (judged && !leaves)) && !io.drop
   io.reportedSeen := leaves && !found
-  when(io.reportedSeen) {
-    seenBatch.items(seenBatch.count) := klass
-    seenBatch.count                  := seenBatch.count + 1.U
-    known.write(at, klass)
-    isKnown := isKnown | UIntToOH(at, p.seenKlasses)
+  when(forgetting) {
+    forgetNext := forgetNext + 1.U
+    when(forgetNext.andR) { forgetting := false.B }
   }
-  when(io.forget) { isKnown := 0.U }
+  when(io.forget) {
+    forgetting := true.B
+    forgetNext := 0.U
+  }
+  when(forgetting || io.reportedSeen) {
+    val now = Wire(new Known)
+    now.valid := !forgetting
+    now.klass := klass
+    known.write(Mux(forgetting, forgetNext, at), now)
+  }
 
   // Objects.
   val deferPick = Module(new RRArbiter(new Deferred(p), p.lanes))
   val deferIn = io.deferred.map(d => Queue(d, 2, flush = Some(io.drop)))
   deferPick.io.in.zip(deferIn).foreach { case (a, b) => a <> b }
-  val deferNext = Queue(deferPick.io.out, 2, flush = Some(io.drop))
+  deferNext <> Queue(deferPick.io.out, 2, flush = Some(io.drop))
   val unsized = deferNext.bits.unsized
   val address = io.config.heapBase + Cat(deferNext.bits.obj, 0.U(3.W))
   deferNext.ready := !io.drop && Mux(
     unsized,
-    unsizedBatch.count =/= words.U && !(seal && sealAt === 2.U),
-    deferBatch.count =/= words.U && !(seal && sealAt === 1.U)
+    counts(unsizedBatch) =/= words.U && !(seal && sealAt === unsizedBatch.U),
+    counts(deferBatch) =/= words.U && !(seal && sealAt === deferBatch.U)
   )
   io.reportedDefer := deferNext.fire
-  for ((b, mine) <- Seq(deferBatch -> !unsized, unsizedBatch -> unsized)) {
-    when(deferNext.fire && mine) {
-      b.items(b.count) := address
-      b.count          := b.count + 1.U
-    }
+  // Objects before klasses, which wait for them.
+  val adds = io.reportedDefer || io.reportedSeen
+  val to   = Mux(!io.reportedDefer, seenBatch.U, Mux(unsized, unsizedBatch.U, deferBatch.U))
+  when(adds) { counts(to) := counts(to) + 1.U }
+  for ((place, k) <- items.zipWithIndex) {
+    when(adds && counts(to) === k.U) { place.write(to, Mux(io.reportedDefer, address, klass)) }
   }
   waiting  := seenPick.io.out.valid || seenNext.valid || judging || judged || deferNext.valid || deferPick.io.out.valid
-  io.empty := state === State.Idle && batches.map(_.count === 0.U).reduce(_ && _) && !waiting
+  io.empty := state === State.Idle && counts.map(_ === 0.U).reduce(_ && _) && !waiting
   when(io.drop) {
-    batches.foreach(_.count := 0.U)
+    counts.foreach(_ := 0.U)
     when(state === State.Ready) { state := State.Idle }
   }
   when(io.restart) {

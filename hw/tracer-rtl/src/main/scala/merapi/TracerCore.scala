@@ -54,21 +54,21 @@ class TracerCore(p: TracerParameters) extends Module {
 
   // Lanes rest while a sweep looks for greys, so that it does not meet marks of this cycle; they run as soon as it
   // waits for room, until it ends.
+  val stop     = RegNext(io.orders.hold, false.B)
   val released = RegInit(false.B)
   released := sweep.io.busy && (released || sweep.io.blocked)
-  val hold = io.orders.hold || (sweep.io.busy && !released)
+  val hold = stop || (sweep.io.busy && !released)
 
   val arraysWait = RegNext(stores.map(_.io.deep).reduce(_ || _), false.B)
 
   // Chunks whose marked objects are to be scanned again.
-  val flags = RegInit(0.U(p.rescanFlags.W))
-  val drops = banks.map(b => Mux(b.io.drop.valid, UIntToOH(b.io.drop.bits, p.rescanFlags), 0.U(p.rescanFlags.W)))
-  val unflag = Mux(io.orders.unflag.valid, UIntToOH(io.orders.unflag.bits, p.rescanFlags), 0.U(p.rescanFlags.W))
-  flags := (flags & ~unflag) | drops.reduce(_ | _)
+  val flags = Module(new RescanFlags(p))
+  flags.io.drops.zip(banks).foreach { case (to, b) => to := b.io.drop }
+  flags.io.unflag := io.orders.unflag
 
   // The crossing.
   val sources = filters.map(_.io.out) :+ hostFilter.io.out
-  val wanted  = sources.map(s => Bank.of(p, c.markBit(s.bits.obj)))
+  val wanted  = sources.map(s => Bank.of(p, s.bits.bit))
   sources.foreach(_.ready := false.B)
   for ((bank, b) <- banks.zipWithIndex) {
     val pick = Module(new RRArbiter(new Reference(p), sources.size))
@@ -131,7 +131,7 @@ class TracerCore(p: TracerParameters) extends Module {
   hostFilter.io.config     := c
   hostFilter.io.invalidate := io.orders.invalidate
   hostFilter.io.in <> io.grey
-  io.greyEnds.count   := RegNext(hostFilter.io.ended +& PopCount(banks.map(_.io.answer.valid)), 0.U)
+  io.greyEnds.count   := RegNext(RegNext(hostFilter.io.ended, 0.U) +& PopCount(banks.map(_.io.answer.valid)), 0.U)
   io.greyEnds.refused := RegNext(banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _), false.B)
   hostFilter.io.fill := limits.io.fill
   limits.io.ask(2 * p.lanes) <> hostFilter.io.ask
@@ -145,15 +145,15 @@ class TracerCore(p: TracerParameters) extends Module {
   live.io.flush    := io.orders.flush && merges.map(_.io.empty).reduce(_ && _)
   sweep.io.config  := c
   sweep.io.slice <> io.slice
-  sweep.io.hold    := io.orders.hold
+  sweep.io.hold    := stop
   clearer.io.range.valid := io.clear.valid
   clearer.io.range.bits  := io.clear.bits
-  clearer.io.hold        := io.orders.hold
+  clearer.io.hold        := stop
 
   private def all(xs: Seq[Bool]): Bool = xs.reduce(_ && _)
   private def any(xs: Seq[Bool]): Bool = xs.reduce(_ || _)
   val passing = all(filters.map(_.io.quiet)) && hostFilter.io.quiet && all(banks.map(_.io.quiet)) && walker.io.quiet &&
-    live.io.quiet && all(lanes.map(_.io.quiet)) && limits.io.quiet
+    live.io.quiet && limits.io.quiet
   io.status.moving := Cat(
     Seq(
       all(lanes.map(_.io.quiet)),
@@ -167,54 +167,70 @@ class TracerCore(p: TracerParameters) extends Module {
       clearer.io.quiet
     ).map(!_)
   )
-  // Of the cycle before, all three: what was quiet and held still is, and who finds nothing left sees the flags of the
-  // same cycle.
-  io.status.quiet := RegNext(io.orders.hold && passing && all(stores.map(_.io.quiet)) && sweep.io.quiet && clearer.io.quiet, false.B)
-  io.status.empty := RegNext(passing && all(lanes.map(_.io.empty)) && all(stores.map(_.io.empty)) && !sweep.io.busy &&
-    !clearer.io.busy, false.B)
-  io.status.cleaned     := all(banks.map(_.io.cleaned))
-  io.status.liveFlushed := live.io.flushed
+  // Of two cycles before, all three: what was quiet and held still is, and who finds nothing left sees the flags of the
+  // same cycle; while one is looked for, something is left.
+  private def late(x: Bool): Bool = RegNext(x, false.B)
+  private val lanesQuiet = late(all(lanes.map(_.io.quiet)))
+  private val lanesEmpty = late(all(lanes.map(_.io.empty)))
+  private val othersPass = late(passing)
+  io.status.quiet := late(lanesQuiet && othersPass &&
+    late(stop && all(stores.map(_.io.quiet)) && sweep.io.quiet && clearer.io.quiet))
+  io.status.empty := late(lanesQuiet && lanesEmpty && othersPass &&
+    late(all(stores.map(_.io.empty)) && !sweep.io.busy && !clearer.io.busy && !flags.io.searching))
+  // As old as `empty`: who sees that all is written sees in the same cycle that nothing is left.
+  io.status.cleaned     := late(late(all(banks.map(_.io.cleaned))))
+  io.status.liveFlushed := late(late(live.io.flushed))
   io.status.sweeping := limits.io.fill.sweeping || any(filters.map(_.io.sweeping)) ||
     any(banks.map(_.io.sweeping)) || hostFilter.io.sweeping
   io.status.sweepBusy     := sweep.io.busy
   io.status.clearBusy     := clearer.io.busy
-  io.status.flagged.valid := RegNext(flags.orR, false.B)
-  io.status.flagged.bits  := RegNext(PriorityEncoder(flags))
+  io.status.flagged.valid := late(late(flags.io.found.valid))
+  io.status.flagged.bits  := RegNext(RegNext(flags.io.found.bits))
 
-  // A cycle late, like those of the lanes and filters already: what goes wrong is far from any effect at the memory.
-  private val fault = FaultReport.first(
-    lanes.map(_.io.fault) ++ filters.map(_.io.fault) ++ Seq(hostFilter.io.fault, walker.io.fault, sweep.io.fault)
+  // A cycle or two late, like those of the lanes and filters already: what goes wrong is far from any effect at the memory.
+  private val allFilters = filters :+ hostFilter
+  private val crooked    = FaultReport.firstLate(allFilters.map(_.io.crooked))
+  private val crookedFault = Wire(Valid(new FaultReport))
+  crookedFault.valid := crooked.valid
+  crookedFault.bits  := crooked.bits.report(c)
+  private def lateFault(f: Valid[FaultReport]): Valid[FaultReport] = {
+    val out = Wire(Valid(new FaultReport))
+    out.valid := late(f.valid)
+    out.bits  := RegNext(f.bits)
+    out
+  }
+  io.fault := FaultReport.firstLate(
+    lanes.map(l => lateFault(l.io.fault)) ++ allFilters.map(_.io.fault) ++ Seq(crookedFault, walker.io.fault, sweep.io.fault)
   )
-  io.fault.valid := RegNext(fault.valid, false.B)
-  io.fault.bits  := RegNext(fault.bits)
 
   // Counters.
   private val events = WireDefault(Counters.none)
   io.events := RegNext(events, Counters.none)
   private def event(counter: Int, step: UInt): Unit = events.add(counter) := step
+  private val laneEvents = lanes.map(l => RegNext(l.io.events, 0.U.asTypeOf(l.io.events)))
   private def sum(xs: Seq[UInt]): UInt = xs.map(_.pad(10)).reduce(_ + _)
   import Contract.Counter
   event(Counter.ObjectsMarked, PopCount(banks.map(_.io.marked)))
-  event(Counter.ObjectsScanned, PopCount(lanes.map(_.io.events.scanned)))
-  event(Counter.ReferencesRead, sum(lanes.map(_.io.events.slotsRead)))
-  event(Counter.RefsNull, sum(lanes.map(_.io.events.slotsNull)))
+  event(Counter.ObjectsScanned, PopCount(laneEvents.map(_.scanned)))
+  event(Counter.ReferencesRead, sum(laneEvents.map(_.slotsRead)))
+  event(Counter.RefsNull, sum(laneEvents.map(_.slotsNull)))
   event(Counter.RefsOutside, PopCount(filters.map(_.io.outside) :+ hostFilter.io.outside))
   event(Counter.RefsAboveLimit, PopCount(filters.map(_.io.above) :+ hostFilter.io.above))
   event(Counter.RefsMarked, PopCount(banks.map(_.io.already) ++ filters.map(_.io.filtered)))
   event(Counter.RefsFiltered, PopCount(filters.map(_.io.filtered)))
   event(Counter.LiveWords, Mux(live.io.words.valid, live.io.words.bits, 0.U))
-  event(Counter.ShapeHits, PopCount(lanes.map(_.io.events.hit)))
-  event(Counter.ShapeMisses, PopCount(lanes.map(_.io.events.missed)))
+  event(Counter.ShapeHits, PopCount(laneEvents.map(_.hit)))
+  event(Counter.ShapeMisses, PopCount(laneEvents.map(_.missed)))
   event(Counter.ShapeAbsent, walker.io.absent)
   event(Counter.BitmapReads, PopCount(banks.map(_.io.fill.request.fire) :+ sweep.io.lines))
   event(Counter.BitmapWrites, PopCount(banks.map(_.io.writeBack.request.fire)))
   event(Counter.SpillWrites, PopCount(stores.map(_.io.spilled)))
   event(Counter.SpillReads, PopCount(stores.map(_.io.refilled)))
   event(Counter.GreysDropped, PopCount(banks.map(_.io.drop.valid)))
-  event(Counter.GreysStale, PopCount(lanes.map(_.io.events.stale)))
-  event(Counter.HeapLines, PopCount(lanes.map(_.io.events.fetched)))
-  event(Counter.StallMemory, PopCount(lanes.map(_.io.events.stallMemory)))
-  event(Counter.StallBitmap, PopCount(lanes.map(_.io.events.stallMark)))
-  event(Counter.StallGrey, PopCount(lanes.map(_.io.events.stallGrey)))
-  event(Counter.StallShape, PopCount(lanes.map(_.io.events.stallShape)))
+  event(Counter.GreysStale, PopCount(laneEvents.map(_.stale)))
+  event(Counter.HeapLines, PopCount(laneEvents.map(_.fetched)))
+  event(Counter.StallMemory, PopCount(laneEvents.map(_.stallMemory)))
+  event(Counter.StallBitmap, PopCount(laneEvents.map(_.stallMark)))
+  event(Counter.StallGrey, PopCount(laneEvents.map(_.stallGrey)))
+  event(Counter.StallShape, PopCount(laneEvents.map(_.stallShape)))
 }

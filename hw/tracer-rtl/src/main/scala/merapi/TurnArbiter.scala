@@ -8,36 +8,65 @@ import chisel3.util._
   * only a register decides what is selected. A client that withdraws its request loses its turn and nothing else.
   *
   * A client whose turn it is comes again at once only when no other asks.
+  *
+  * Wide requests (`gather`) take a cycle more: each client's goes to registers of its own, which are zero when it was
+  * not its turn, so that what selects among them is an or. What is said of a request then (`note`) goes with it.
   */
-class TurnArbiter[T <: Data](gen: T, count: Int) extends Module {
+class TurnArbiter[T <: Data](gen: T, count: Int, gather: Boolean = false, noteBits: Int = 0) extends Module {
   val io = IO(new Bundle {
     val in     = Vec(count, Flipped(Decoupled(gen)))
     val out    = Decoupled(gen)
     val client = Output(UInt(log2Ceil(count).W)) // of `out`
     val taken  = Output(Bool())                  // a request was taken in this cycle
+    val next   = Output(gen)                     // what `note` is about
+    val note   = Input(UInt(noteBits.W))
+    val noted  = Output(UInt(noteBits.W)) // of `out`
   })
   class Taken extends Bundle {
     val client  = UInt(log2Ceil(count).W)
     val request = gen.cloneType
+    val note    = UInt(noteBits.W)
   }
   val turn  = RegInit(0.U(count.W)) // at most one bit
   val later = RegInit(0.U(count.W)) // those after the last whose turn it was
   val out   = Module(new Queue(new Taken, 2))
   val asks  = VecInit(io.in.map(_.valid)).asUInt
-  out.io.enq.valid        := (turn & asks).orR
-  out.io.enq.bits.client  := OHToUInt(turn)
-  out.io.enq.bits.request := Mux1H(turn, io.in.map(_.bits))
-  io.in.zipWithIndex.foreach { case (in, i) => in.ready := turn(i) && out.io.enq.ready }
-  io.taken := out.io.enq.fire
+  val go    = turn & asks
+  val moves = Wire(Bool()) // a request can be taken
+  if (gather) {
+    val taken    = RegInit(0.U(count.W)) // whose request is in `gathered`
+    val gathered = Reg(Vec(count, UInt(gen.getWidth.W)))
+    moves := !taken.orR || out.io.enq.ready
+    when(moves) {
+      taken := go
+      gathered.zip(io.in).zipWithIndex.foreach { case ((g, in), i) => g := Mux(turn(i), in.bits.asUInt, 0.U) }
+    }
+    out.io.enq.valid        := taken.orR
+    out.io.enq.bits.client  := OHToUInt(taken)
+    out.io.enq.bits.request := gathered.reduce(_ | _).asTypeOf(gen)
+  } else {
+    moves                   := out.io.enq.ready
+    out.io.enq.valid        := go.orR
+    out.io.enq.bits.client  := OHToUInt(turn)
+    out.io.enq.bits.request := Mux1H(turn, io.in.map(_.bits))
+  }
+  io.in.zipWithIndex.foreach { case (in, i) => in.ready := turn(i) && moves }
+  io.taken := go.orR && moves
 
   val others = asks & ~turn
-  val again  = !others.orR
   val ahead  = others & later
-  val next   = Mux(again, asks & turn, PriorityEncoderOH(Mux(ahead.orR, ahead, others)))
-  when(out.io.enq.ready) {
+  // Places above the lowest that asks; both ways round are looked at beside each other.
+  private def above(of: UInt): UInt = VecInit((0 until count).map(i => if (i == 0) false.B else of(i - 1, 0).orR)).asUInt
+  private def first(of: UInt): UInt = of & ~above(of)
+  val next   = Mux(ahead.orR, first(ahead), Mux(others.orR, first(others), go))
+  val beyond = Mux(ahead.orR, above(ahead), Mux(others.orR, above(others), above(go)))
+  when(moves) {
     turn := next
-    when(next.orR) { later := ~(next | (next - 1.U)) }
+    when(asks.orR) { later := beyond }
   }
+  io.next                := out.io.enq.bits.request
+  out.io.enq.bits.note   := io.note
+  io.noted               := out.io.deq.bits.note
   io.out.valid      := out.io.deq.valid
   io.out.bits       := out.io.deq.bits.request
   io.client         := out.io.deq.bits.client

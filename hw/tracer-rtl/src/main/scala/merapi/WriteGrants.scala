@@ -18,8 +18,8 @@ class ClearRange(p: TracerParameters) extends Bundle {
 class WriteGrants(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val config    = Input(new TraceConfig(p))
-    val areas     = Input(Vec(Contract.AreaCount.toInt, new Area))
-    val ring      = Input(new Area) // of completions
+    val areas     = Input(Vec(Contract.AreaCount.toInt, new Area(p)))
+    val ring      = Input(new Area(p)) // of completions
     val bitmap    = Input(UInt(1.W)) // of the cycle
     val ringsGood = Input(Bool())
     val inCycle   = Input(Bool())
@@ -29,7 +29,6 @@ class WriteGrants(p: TracerParameters) extends Module {
     val range     = Output(new ClearRange(p)) // of BEGIN_CYCLE (the live table) and CLEAR_BITMAP
   })
   import Contract.{Area => A, _}
-  private def lines(bytes: UInt): UInt = (bytes >> p.lineLog2)(p.lineAddress - 1, 0)
   private def grant(i: Int, valid: Bool, first: UInt, count: UInt): Unit = {
     io.grants(i).valid := RegNext(valid, false.B)
     io.grants(i).first := RegNext(first)
@@ -40,15 +39,15 @@ class WriteGrants(p: TracerParameters) extends Module {
   val target    = bitmapOf(io.command.argument)
   val pageFirst = DeviceIdentityLayout.At / 64
   grant(0, true.B, pageFirst.U, ((CountersLayout.At + CountersLayout.Bytes) / 64 - pageFirst).U)
-  grant(1, io.ringsGood, lines(io.ring.offset), lines(io.ring.size))
-  grant(2, io.inCycle, c.live, lines(io.areas(A.Live).size))
-  grant(3, io.inCycle, c.spill, lines(io.areas(A.Spill).size))
-  grant(4, io.inCycle, c.bitmap, lines(bitmapOf(io.bitmap).size))
-  grant(5, io.clearing, lines(target.offset), lines(target.size))
+  grant(1, io.ringsGood, io.ring.first, io.ring.count)
+  grant(2, io.inCycle, c.live, io.areas(A.Live).count)
+  grant(3, io.inCycle, c.spill, io.areas(A.Spill).count)
+  grant(4, io.inCycle, c.bitmap, bitmapOf(io.bitmap).count)
+  grant(5, io.clearing, target.first, target.count)
 
   val halvesLog2 = c.regionLog2 - c.alignmentLog2 - 8.U
   val payload    = io.command.payload
-  io.range.first := Cat(lines(target.offset), 0.U(1.W)) + (payload(0) << halvesLog2)(p.lineAddress, 0)
+  io.range.first := Cat(target.first, 0.U(1.W)) + (payload(0) << halvesLog2)(p.lineAddress, 0)
   io.range.count := (payload(1) << halvesLog2)(p.lineAddress, 0)
   when(io.command.opcode === Op.BeginCycle.U) {
     io.range.first := Cat(c.live, 0.U(1.W))

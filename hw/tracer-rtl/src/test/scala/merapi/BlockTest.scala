@@ -21,7 +21,8 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
   def configure(c: TraceConfig, regions: Int): Unit = {
     val values = Map(
       "heapBase"       -> Config.heapBase,
-      "narrowBase"     -> BigInt(0),
+      "fromNarrow"     -> ((BigInt(1) << 64) - Config.heapBase),
+      "fromWide"       -> ((BigInt(1) << 64) - Config.heapBase),
       "narrowShift"    -> BigInt(3),
       "wideOops"       -> BigInt(0),
       "wideKlass"      -> BigInt(0),
@@ -31,6 +32,7 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
       "mirrorOffset"   -> BigInt(32),
       "heapBytes"      -> BigInt(regions) * 65536,
       "flagShift"      -> BigInt(0),
+      "flagBit"        -> BigInt(13),
       "heap"           -> BigInt(Config.heap),
       "limits"         -> BigInt(Config.limits),
       "live"           -> BigInt(Config.live),

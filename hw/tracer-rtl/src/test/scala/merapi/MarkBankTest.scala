@@ -77,7 +77,7 @@ class MarkBankTest extends BlockTest {
             if (offer) {
               val bit = if (random.nextBoolean()) hot(random.nextInt(hot.size)) else random.nextInt(lines * 512)
               val host = random.nextInt(8) == 0
-              bank.io.in.bits.obj.poke(bit)
+              bank.io.in.bits.bit.poke(bit)
               bank.io.in.bits.flag.poke(bit % p.rescanFlags)
               bank.io.in.bits.host.poke(host)
               if (bank.io.in.ready.peek().litToBoolean) {

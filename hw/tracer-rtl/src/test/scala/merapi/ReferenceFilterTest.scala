@@ -2,6 +2,7 @@
 package merapi
 
 import chisel3._
+import chisel3.util.Valid
 
 import scala.collection.mutable
 import scala.util.Random
@@ -33,7 +34,10 @@ class FilterHarness(p: TracerParameters) extends Module {
   io.ended    := filter.io.ended
   io.sweeping := filter.io.sweeping || limits.io.fill.sweeping
   io.quiet    := filter.io.quiet && limits.io.quiet
-  io.fault    := filter.io.fault
+  private val crooked = Wire(Valid(new FaultReport))
+  crooked.valid := filter.io.crooked.valid
+  crooked.bits  := filter.io.crooked.bits.report(io.config)
+  io.fault      := FaultReport.first(Seq(crooked, filter.io.fault))
   io.read <> limits.io.read
 }
 
@@ -66,7 +70,7 @@ class ReferenceFilterTest extends BlockTest {
           memory.serve(filter.io.read)
           assert(!filter.io.fault.valid.peek().litToBoolean, s"seed $seed: a fault")
           if (filter.io.out.valid.peek().litToBoolean && filter.io.out.ready.peek().litToBoolean) {
-            val obj = filter.io.out.bits.obj.peek().litValue
+            val obj = filter.io.out.bits.bit.peek().litValue
             // In order; what is missing in between was tested lately.
             while (expected.nonEmpty && expected.head != obj) expected.dequeue()
             assert(expected.nonEmpty, s"seed $seed: object $obj passed and should not have")

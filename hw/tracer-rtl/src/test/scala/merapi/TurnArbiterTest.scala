@@ -12,7 +12,7 @@ import scala.util.Random
 class TurnArbiterTest extends BlockTest {
   private val clients = 7
   test("takes turns") {
-    simulate(new TurnArbiter(UInt(16.W), clients)) { turns =>
+    for (gather <- Seq(false, true)) simulate(new TurnArbiter(UInt(16.W), clients, gather)) { turns =>
       for (seed <- seeds(6)) {
         val random = new Random(seed)
         turns.reset.poke(true)
@@ -56,7 +56,7 @@ class TurnArbiterTest extends BlockTest {
   }
 
   test("one client alone is served in every cycle") {
-    simulate(new TurnArbiter(UInt(16.W), clients)) { turns =>
+    for (gather <- Seq(false, true)) simulate(new TurnArbiter(UInt(16.W), clients, gather)) { turns =>
       turns.reset.poke(true)
       turns.clock.step(2)
       turns.reset.poke(false)

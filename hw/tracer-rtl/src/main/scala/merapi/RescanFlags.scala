@@ -1,0 +1,46 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+import chisel3.util._
+
+/** Chunks of the heap in which a reference was dropped, one bit each: a memory per bank, which sets bits, and one walk
+  * over all, which finds them.
+  *
+  * Nobody asks for a flag before everything else is at rest. So the walk may take its time: `searching` from the cycle
+  * after a drop (or an `unflag`) until a flag is found or all were looked at since. Flags are cleared one a cycle after
+  * a reset; long before that is over nothing can be dropped, since a cycle begins with reading its configuration.
+  */
+class RescanFlags(p: TracerParameters) extends Module {
+  val io = IO(new Bundle {
+    val drops     = Vec(p.lanes, Flipped(Valid(UInt(p.flagLog2.W))))
+    val unflag    = Flipped(Valid(UInt(p.flagLog2.W))) // of the one that was found
+    val found     = Valid(UInt(p.flagLog2.W))
+    val searching = Output(Bool())
+  })
+  val flags     = Seq.fill(p.lanes)(Mem(p.rescanFlags, Bool()))
+  val clearing  = RegInit(true.B)
+  val at        = RegInit(0.U(p.flagLog2.W))
+  val left      = RegInit(0.U((p.flagLog2 + 1).W)) // to look at
+  val found     = RegInit(false.B)
+  val here      = VecInit(flags.map(_.read(at))).asUInt.orR
+  val searching = left =/= 0.U && !found
+  when(clearing || (searching && !here)) { at := at + 1.U }
+  when(searching) {
+    found := here
+    left  := left - 1.U
+  }
+  val dropped = VecInit(io.drops.map(_.valid)).asUInt.orR
+  when(io.unflag.valid) { found := false.B }
+  when(dropped || io.unflag.valid) { left := p.rescanFlags.U }
+  when(clearing && at.andR) { clearing := false.B }
+  for ((bank, drop) <- flags.zip(io.drops)) {
+    // The chunk that was found is unflagged when nothing moves.
+    when(clearing || io.unflag.valid || drop.valid) { bank.write(Mux(drop.valid, drop.bits, at), drop.valid) }
+    assert(!(drop.valid && (clearing || io.unflag.valid)), "a reference dropped while flags are cleared")
+  }
+  assert(!io.unflag.valid || (found && io.unflag.bits === at), "a flag cleared that was not found")
+  io.found.valid := found
+  io.found.bits  := at
+  io.searching   := searching
+}

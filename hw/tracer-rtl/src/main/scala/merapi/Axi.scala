@@ -42,8 +42,8 @@ class AxiPort(p: TracerParameters, readIdBits: Int, writeIdBits: Int) extends Bu
 }
 
 object Axi {
-  val okay  = 0
-  val slave = 2 // SLVERR: error or poison
+  val okay   = 0
+  val slave  = 2 // SLVERR: error or poison
   val decode = 3 // DECERR: nothing at this address (any more)
 
   def line(p: TracerParameters, a: AxiAddress, id: UInt, line: UInt): Unit = {

@@ -62,9 +62,9 @@ class BitmapSweep(p: TracerParameters) extends Module {
   // Bits [firstBit, endBit) of this region; lines are asked for and used in order.
   val firstBit = Reg(UInt((p.objectBits + 1).W))
   val endBit   = Reg(UInt((p.objectBits + 1).W))
-  val asked    = Reg(UInt(bitLine.W)) // next line to ask for
-  val used     = Reg(UInt(bitLine.W)) // next line to use
-  val last     = Reg(UInt(bitLine.W)) // after the last
+  val asked    = Reg(UInt(bitLine.W))                 // next line to ask for
+  val used     = Reg(UInt(bitLine.W))                 // next line to use
+  val last     = Reg(UInt(bitLine.W))                 // after the last
   val arrived  = RegInit(0.U(p.sweepReads.W))
   val buffers  = Mem(p.sweepReads, UInt(p.lineBits.W))
   val asking   = Module(new Queue(new ReadRequest(p), 2))
@@ -79,18 +79,18 @@ class BitmapSweep(p: TracerParameters) extends Module {
 
   // The line in use: its words that hold bits, the word in use, the bit that is offered; lowest first.
   private val words = p.lineBits / 64
-  val bits     = Reg(Vec(words, UInt(64.W)))
-  val some     = RegInit(0.U(words.W))
-  val bitsLine = Reg(UInt(bitLine.W))
-  val word     = RegInit(0.U(64.W))
-  val wordAt   = Reg(UInt((bitLine + log2Ceil(words)).W))
-  val mark     = RegInit(0.U.asTypeOf(Valid(UInt(p.objectBits.W))))
-  val slotAt   = used(tagBits - 1, 0)
-  val load     = state === State.Run && used =/= last && arrived(slotAt) && !some.orR
-  val loaded   = buffers.read(slotAt)
-  val loadable = VecInit((0 until words).map(i => loaded(64 * i + 63, 64 * i)))
-  val spent    = !some.orR && word === 0.U && !mark.valid
-  val taken    = WireDefault(false.B)
+  val bits          = Reg(Vec(words, UInt(64.W)))
+  val some          = RegInit(0.U(words.W))
+  val bitsLine      = Reg(UInt(bitLine.W))
+  val word          = RegInit(0.U(64.W))
+  val wordAt        = Reg(UInt((bitLine + log2Ceil(words)).W))
+  val mark          = RegInit(0.U.asTypeOf(Valid(UInt(p.objectBits.W))))
+  val slotAt        = used(tagBits - 1, 0)
+  val load          = state === State.Run && used =/= last && arrived(slotAt) && !some.orR
+  val loaded        = buffers.read(slotAt)
+  val loadable      = VecInit((0 until words).map(i => loaded(64 * i + 63, 64 * i)))
+  val spent         = !some.orR && word === 0.U && !mark.valid
+  val taken         = WireDefault(false.B)
   when(load) {
     bits     := loadable
     some     := VecInit(loadable.map(_.orR)).asUInt
@@ -174,10 +174,10 @@ class Clearer(p: TracerParameters) extends Module {
     val quiet = Output(Bool())
     val write = new WritePort(p)
   })
-  val next    = Reg(UInt((p.lineAddress + 1).W))
-  val left    = RegInit(0.U((p.lineAddress + 1).W))
-  val tags    = RegInit(0.U(inFlight.W))
-  val tag     = PriorityEncoder(~tags)
+  val next = Reg(UInt((p.lineAddress + 1).W))
+  val left = RegInit(0.U((p.lineAddress + 1).W))
+  val tags = RegInit(0.U(inFlight.W))
+  val tag  = PriorityEncoder(~tags)
   io.range.ready := !io.busy
   when(io.range.fire) {
     next := io.range.bits.first

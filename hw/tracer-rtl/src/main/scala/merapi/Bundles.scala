@@ -62,7 +62,7 @@ object FaultReport {
 
   /** The same in the next cycle, of what is wide from many places: each in registers that are zero but for the first. */
   def firstLate[T <: Data](reports: Seq[Valid[T]]): Valid[T] = {
-    val out  = Wire(chiselTypeOf(reports.head))
+    val out = Wire(chiselTypeOf(reports.head))
     val held = reports.zipWithIndex.map { case (r, i) =>
       val before = reports.take(i).foldLeft(false.B)((any, b) => any || b.valid)
       RegNext(Mux(r.valid && !before, r.bits.asUInt, 0.U))
@@ -75,35 +75,35 @@ object FaultReport {
 
 /** What BEGIN_CYCLE latched. Constant while a cycle runs. Addresses of areas are lines of the window. */
 class TraceConfig(p: TracerParameters) extends Bundle {
-  val heapBase      = UInt(64.W)
-  val fromNarrow    = UInt(64.W) // narrow base less heap's: what is added to a decoded reference for its offset
-  val fromWide      = UInt(64.W) // the same for addresses
-  val narrowShift   = UInt(4.W)
-  val wideOops      = Bool()
-  val wideKlass     = Bool()
-  val alignmentLog2 = UInt(4.W)
-  val regionLog2    = UInt(6.W)
-  val regionCount   = UInt((p.regionBits + 1).W)
-  val mirrorOffset  = UInt(32.W)
-  val heapBytes     = UInt((p.heapAddressBits + 1).W)
-  val flagShift     = UInt(5.W) // regions per rescan flag, log2
-  val flagBit       = UInt(6.W) // of an object: where its rescan flag begins
-  val heap          = UInt(p.lineAddress.W)
-  val limits        = UInt(p.lineAddress.W)
-  val live          = UInt(p.lineAddress.W)
-  val bitmap        = UInt(p.lineAddress.W)
-  val shapes        = UInt(p.lineAddress.W)
-  val shapesLog2    = UInt(5.W)
-  val extension     = UInt(p.lineAddress.W)
+  val heapBase       = UInt(64.W)
+  val fromNarrow     = UInt(64.W) // narrow base less heap's: what is added to a decoded reference for its offset
+  val fromWide       = UInt(64.W) // the same for addresses
+  val narrowShift    = UInt(4.W)
+  val wideOops       = Bool()
+  val wideKlass      = Bool()
+  val alignmentLog2  = UInt(4.W)
+  val regionLog2     = UInt(6.W)
+  val regionCount    = UInt((p.regionBits + 1).W)
+  val mirrorOffset   = UInt(32.W)
+  val heapBytes      = UInt((p.heapAddressBits + 1).W)
+  val flagShift      = UInt(5.W)  // regions per rescan flag, log2
+  val flagBit        = UInt(6.W)  // of an object: where its rescan flag begins
+  val heap           = UInt(p.lineAddress.W)
+  val limits         = UInt(p.lineAddress.W)
+  val live           = UInt(p.lineAddress.W)
+  val bitmap         = UInt(p.lineAddress.W)
+  val shapes         = UInt(p.lineAddress.W)
+  val shapesLog2     = UInt(5.W)
+  val extension      = UInt(p.lineAddress.W)
   val extensionLines = UInt(p.lineAddress.W)
-  val spill         = UInt(p.lineAddress.W)
-  val spillPerLane  = UInt(p.lineAddress.W) // lines
+  val spill          = UInt(p.lineAddress.W)
+  val spillPerLane = UInt(p.lineAddress.W) // lines
 
   /** Number of the mark bit of an object. */
   def markBit(obj: UInt): UInt = (obj >> (alignmentLog2 - 3.U)(2, 0))(p.objectBits - 1, 0)
 
   /** Object of a mark bit. */
-  def objectOf(bit: UInt): UInt = (bit << (alignmentLog2 - 3.U)(2, 0))(p.objectBits - 1, 0)
+  def objectOf(bit: UInt): UInt   = (bit << (alignmentLog2 - 3.U)(2, 0))(p.objectBits - 1, 0)
   def region(obj: UInt): UInt     = (obj >> (regionLog2 - 3.U))(p.regionBits - 1, 0)
   def rescanFlag(obj: UInt): UInt = (obj >> flagBit)(p.flagLog2 - 1, 0)
 }

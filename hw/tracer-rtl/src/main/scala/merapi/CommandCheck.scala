@@ -18,7 +18,7 @@ object Command {
   import Contract.{SubmissionLayout => L}
   def of(p: TracerParameters, line: UInt): Command = {
     def field(at: Int, bytes: Int): UInt = line(8 * (at + bytes) - 1, 8 * at)
-    val c = Wire(new Command(p))
+    val c                                = Wire(new Command(p))
     c.opcode   := field(L.Opcode, 1)
     c.count    := field(L.Count, 2)
     c.argument := field(L.Arg, 4)
@@ -40,13 +40,13 @@ object Verdict extends ChiselEnum {
 /** Judges a command against the contract; combinational. */
 class CommandCheck(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
-    val command = Input(new Command(p))
-    val index   = Input(UInt(64.W)) // of the entry
-    val inCycle = Input(Bool())
-    val cycle   = Input(UInt(32.W)) // the present one
-    val dropped = Input(UInt(32.W)) // the one whose late commands are ignored, or 0
-    val bitmap  = Input(UInt(1.W))  // of the cycle
-    val regions = Input(UInt((p.regionBits + 1).W))
+    val command   = Input(new Command(p))
+    val index     = Input(UInt(64.W)) // of the entry
+    val inCycle   = Input(Bool())
+    val cycle     = Input(UInt(32.W)) // the present one
+    val dropped   = Input(UInt(32.W)) // the one whose late commands are ignored, or 0
+    val bitmap    = Input(UInt(1.W))  // of the cycle
+    val regions   = Input(UInt((p.regionBits + 1).W))
     val verdict   = Output(Verdict())
     val clearGood = Output(Bool())
   })

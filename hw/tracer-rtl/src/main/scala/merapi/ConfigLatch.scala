@@ -27,7 +27,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
     val bitmap      = Input(UInt(1.W))
     val windowLines = Input(UInt((p.lineAddress + 1).W))
     val coherence   = Input(UInt(8.W))
-    val done        = Output(Bool()) // pulse, with `fault`
+    val done        = Output(Bool())              // pulse, with `fault`
     val fault       = Valid(new FaultReport)
     val config      = Output(new TraceConfig(p))
     val areas       = Output(Vec(areaCount, new Area(p)))
@@ -36,14 +36,14 @@ class ConfigLatch(p: TracerParameters) extends Module {
   })
   import Contract.{Area => A, ConfigLayout => C, DirectoryLayout => D}
   object State extends ChiselEnum { val Idle, Ask, Wait, Fields, Take, Judge, Overlaps, Sizes, Rings = Value }
-  val state = RegInit(State.Idle)
-  val lineAt = Reg(UInt(3.W)) // of configuration (0) and directory
-  val step  = Reg(UInt(4.W)) // an area
-  val other = Reg(UInt(4.W))
+  val state     = RegInit(State.Idle)
+  val lineAt    = Reg(UInt(3.W))          // of configuration (0) and directory
+  val step      = Reg(UInt(4.W))          // an area
+  val other     = Reg(UInt(4.W))
   val ringsOnly = Reg(Bool())
-  val page  = Reg(UInt(p.lineBits.W)) // the configuration line
-  val line  = Reg(UInt(p.lineBits.W)) // of the directory
-  val rings = Reg(Vec(2, new Area(p)))
+  val page      = Reg(UInt(p.lineBits.W)) // the configuration line
+  val line      = Reg(UInt(p.lineBits.W)) // of the directory
+  val rings     = Reg(Vec(2, new Area(p)))
 
   io.read.request.valid     := state === State.Ask
   io.read.request.bits.tag  := 0.U
@@ -51,20 +51,20 @@ class ConfigLatch(p: TracerParameters) extends Module {
   require(D.At == C.At + 64, "configuration and directory are read as neighbours")
 
   private def field(at: Int, bytes: Int): UInt = page(8 * (at + bytes) - 1, 8 * at)
-  val heapBase    = field(C.HeapBase, 8)
-  val narrowShift = field(C.NarrowOopShift, 1)
-  val oopBytes    = field(C.OopBytes, 1)
-  val klassBytes  = field(C.KlassBytes, 1)
-  val alignment   = field(C.AlignmentLog2, 1)
-  val regionLog2  = field(C.RegionLog2, 1)
-  val coherence   = field(C.Coherence, 1)
-  val reserved0   = field(22, 2)
-  val mirror      = field(C.MirrorSizeOffset, 4)
-  val regionCount = field(C.RegionCount, 4)
+  val heapBase                                 = field(C.HeapBase, 8)
+  val narrowShift                              = field(C.NarrowOopShift, 1)
+  val oopBytes                                 = field(C.OopBytes, 1)
+  val klassBytes                               = field(C.KlassBytes, 1)
+  val alignment                                = field(C.AlignmentLog2, 1)
+  val regionLog2                               = field(C.RegionLog2, 1)
+  val coherence                                = field(C.Coherence, 1)
+  val reserved0                                = field(22, 2)
+  val mirror                                   = field(C.MirrorSizeOffset, 4)
+  val regionCount                              = field(C.RegionCount, 4)
   // Right when the number of regions is.
-  val heapBytes   = (regionCount(p.regionBits, 0) << regionLog2(5, 0))(p.heapAddressBits, 0)
-  val countMost   = (1.U << p.heapAddressBits) >> regionLog2(5, 0)
-  val baseLow     = heapBase(7, 0) & ((1.U(9.W) << alignment(3, 0)) - 1.U)(7, 0)
+  val heapBytes                     = (regionCount(p.regionBits, 0) << regionLog2(5, 0))(p.heapAddressBits, 0)
+  val countMost                     = (1.U << p.heapAddressBits) >> regionLog2(5, 0)
+  val baseLow                       = heapBase(7, 0) & ((1.U(9.W) << alignment(3, 0)) - 1.U)(7, 0)
   private def at(offset: Int): UInt = (C.At + offset).U(64.W)
   // In the order of the fields; the first that is wrong is named.
   val wrongFields = Seq(
@@ -85,33 +85,34 @@ class ConfigLatch(p: TracerParameters) extends Module {
   )
 
   // The area in hand, in bytes, as it stands in the directory.
-  val offset = Reg(UInt(64.W))
-  val size   = Reg(UInt(64.W))
-  private def areaAt(i: UInt): UInt = D.At.U(64.W) + (i << 4)
-  private def sizeAt(i: UInt): UInt = areaAt(i) + 8.U
-  private def lines(bytes: UInt): UInt = bytes(p.windowAddressBits - 1, p.lineLog2)
-  private def beyond(bytes: UInt): Bool = bytes(63, p.windowAddressBits).orR
+  val offset                                            = Reg(UInt(64.W))
+  val size                                              = Reg(UInt(64.W))
+  private def areaAt(i: UInt): UInt                     = D.At.U(64.W) + (i << 4)
+  private def sizeAt(i: UInt): UInt                     = areaAt(i) + 8.U
+  private def lines(bytes: UInt): UInt                  = bytes(p.windowAddressBits - 1, p.lineLog2)
+  private def beyond(bytes: UInt): Bool                 = bytes(63, p.windowAddressBits).orR
   private def aligned(x: UInt, alignment: BigInt): Bool = x(log2Ceil(alignment) - 1, 0) === 0.U
-  private def power(x: UInt): Bool = (x & (x - 1.U)) === 0.U
+  private def power(x: UInt): Bool                      = (x & (x - 1.U)) === 0.U
   val mapped = step === A.Heap.U || step === A.Bitmap0.U || step === A.Bitmap1.U
   val placed = offset =/= 0.U
   val exists = placed || ringsOnly
-  val wrongOffset = !aligned(offset, Contract.AreaAlignment) || (mapped && !aligned(offset, Contract.MappedAlignment)) ||
-    !placed || beyond(offset) || lines(offset) >= io.windowLines
+  val wrongOffset =
+    !aligned(offset, Contract.AreaAlignment) || (mapped && !aligned(offset, Contract.MappedAlignment)) ||
+      !placed || beyond(offset) || lines(offset) >= io.windowLines
   require(Contract.ControlBytes == Contract.AreaAlignment, "an aligned area with a place lies behind the control page")
   val wrongSize = size === 0.U || !aligned(size, Contract.AreaAlignment) || beyond(size) ||
     lines(offset) +& lines(size) > io.windowLines
 
   // Areas that were found good, in units of their alignment.
   class Pages extends Bundle {
-    val first = UInt(pageBits.W)
-    val count = UInt(pageBits.W)
+    val first        = UInt(pageBits.W)
+    val count        = UInt(pageBits.W)
     def end: UInt    = first +& count
     def placed: Bool = first =/= 0.U
   }
-  val pages = Mem(areaCount, new Pages)
-  val area  = pages.read(step)
-  val pair  = pages.read(other)
+  val pages                        = Mem(areaCount, new Pages)
+  val area                         = pages.read(step)
+  val pair                         = pages.read(other)
   private def bytes(x: UInt): UInt = Cat(x, 0.U(pageLog2.W))
   val overlaps    = area.placed && pair.placed && other < step && area.first < pair.end && pair.first < area.end
   val bitmapBytes = heapBytes >> (alignment(3, 0) +& 3.U)
@@ -125,11 +126,11 @@ class ConfigLatch(p: TracerParameters) extends Module {
       A.Heap.U    -> heapBytes
     ).map { case (k, v) => k -> v.pad(p.windowAddressBits) }
   )
-  val required  = VecInit(Seq(A.Shapes, A.Limits, A.Live, A.Bitmap0, A.Bitmap1, A.Heap).map(step === _.U)).asUInt.orR
+  val required = VecInit(Seq(A.Shapes, A.Limits, A.Live, A.Bitmap0, A.Bitmap1, A.Heap).map(step === _.U)).asUInt.orR
   val shapesLog2Most = 31
-  val badShapes = step === A.Shapes.U && (!power(area.count) || (lines(bytes(area.count)) >> shapesLog2Most).orR)
-  val ring      = rings(step(0))
-  val moved     = step < 2.U && (ring.first =/= lines(bytes(area.first)) || ring.count =/= lines(bytes(area.count)))
+  val badShapes      = step === A.Shapes.U && (!power(area.count) || (lines(bytes(area.count)) >> shapesLog2Most).orR)
+  val ring           = rings(step(0))
+  val moved = step < 2.U && (ring.first =/= lines(bytes(area.first)) || ring.count =/= lines(bytes(area.count)))
 
   val fault = Wire(Valid(new FaultReport))
   fault.valid := false.B
@@ -146,7 +147,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
     state              := State.Idle
   }
   // Kept of the areas that a cycle uses.
-  val kept = Reg(Vec(areaCount, new Area(p)))
+  val kept   = Reg(Vec(areaCount, new Area(p)))
   val judged = Wire(new Area(p))
   judged.first := lines(offset)
   judged.count := Mux(placed, lines(size), 0.U)
@@ -230,7 +231,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
     }
   }
   // Of the pair of the cycle before.
-  val paired = RegNext(state === State.Overlaps || (state === State.Rings && step === 1.U), false.B)
+  val paired       = RegNext(state === State.Overlaps || (state === State.Rings && step === 1.U), false.B)
   val pairOverlaps = RegNext(overlaps)
   val pairAt       = RegNext(areaAt(step))
   val pairFirst    = RegNext(area.first)
@@ -239,25 +240,25 @@ class ConfigLatch(p: TracerParameters) extends Module {
   io.areas     := kept
   io.ringAreas := rings
   val c = io.config
-  c.heapBase       := heapBase
-  c.fromNarrow     := RegNext(field(C.NarrowOopBase, 8) - heapBase)
-  c.fromWide       := RegNext(0.U - heapBase)
-  c.narrowShift    := narrowShift
-  c.wideOops       := oopBytes === 8.U
-  c.wideKlass      := klassBytes === 8.U
-  c.alignmentLog2  := alignment
-  c.regionLog2     := regionLog2
-  c.regionCount    := regionCount
-  c.mirrorOffset   := mirror
-  c.heapBytes      := heapBytes
+  c.heapBase      := heapBase
+  c.fromNarrow    := RegNext(field(C.NarrowOopBase, 8) - heapBase)
+  c.fromWide      := RegNext(0.U - heapBase)
+  c.narrowShift   := narrowShift
+  c.wideOops      := oopBytes === 8.U
+  c.wideKlass     := klassBytes === 8.U
+  c.alignmentLog2 := alignment
+  c.regionLog2    := regionLog2
+  c.regionCount   := regionCount
+  c.mirrorOffset  := mirror
+  c.heapBytes     := heapBytes
   // Smallest shift that brings every region's flag into the store of flags.
   private val lastRegion = (regionCount - 1.U)(p.regionBits, 0)
   c.flagShift := PriorityEncoder((p.flagLog2 to p.regionBits).map(i => !lastRegion(p.regionBits, i).orR) :+ true.B)
-  c.flagBit        := RegNext(regionLog2(5, 0) - 3.U + c.flagShift)
-  c.heap           := kept(A.Heap).first
-  c.limits         := kept(A.Limits).first
-  c.live           := kept(A.Live).first
-  c.bitmap         := kept(A.Bitmap0).first
+  c.flagBit   := RegNext(regionLog2(5, 0) - 3.U + c.flagShift)
+  c.heap      := kept(A.Heap).first
+  c.limits    := kept(A.Limits).first
+  c.live      := kept(A.Live).first
+  c.bitmap    := kept(A.Bitmap0).first
   when(io.bitmap(0)) { c.bitmap := kept(A.Bitmap1).first }
   c.shapes         := kept(A.Shapes).first
   c.shapesLog2     := Log2(kept(A.Shapes).count)

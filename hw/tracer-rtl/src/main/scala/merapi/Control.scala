@@ -19,32 +19,32 @@ class Control(p: TracerParameters) extends Module {
   import Contract._
 
   object State extends ChiselEnum {
-    val Look, Looking, Think, Decide, Pace                                   = Value
-    val Kill, KillDone, Drain, Flush, WritePage, WriteWait, Swept            = Value
-    val Identify, Identifying, Answer, Answered                              = Value
-    val Fetch, Judge, Check, Latch, Begin                                    = Value
+    val Look, Looking, Think, Decide, Pace                                                    = Value
+    val Kill, KillDone, Drain, Flush, WritePage, WriteWait, Swept                             = Value
+    val Identify, Identifying, Answer, Answered                                               = Value
+    val Fetch, Judge, Check, Latch, Begin                                                     = Value
     val GreySend, Rescan, Idle, IdleDone, Fenced, PauseDone, AbortLook, AbortLooking, Aborted = Value
-    val FaultWrite, FaultEntry = Value
+    val FaultWrite, FaultEntry                                                                = Value
   }
   val state = RegInit(State.Look)
   val after = RegInit(State.Look) // where Kill, Drain, WritePage and Swept lead
 
   // ---- what the host said last
-  val look = Module(new HostLook(p))
+  val look           = Module(new HostLook(p))
   val hostGeneration = look.io.hostGeneration
   val submitted      = look.io.submitted
   val pauseAsked     = look.io.pause
   val resumeAsked    = look.io.resume
   val abortAsked     = look.io.abort
   // ---- what was answered
-  val page     = RegInit(0.U.asTypeOf(new PageState))
-  val attached = RegInit(false.B)
-  val paused   = RegInit(false.B)
-  val inCycle  = RegInit(false.B)
-  val dropped  = RegInit(0.U(32.W)) // cycle whose late commands are ignored
-  val faulted  = RegInit(false.B)
+  val page      = RegInit(0.U.asTypeOf(new PageState))
+  val attached  = RegInit(false.B)
+  val paused    = RegInit(false.B)
+  val inCycle   = RegInit(false.B)
+  val dropped   = RegInit(0.U(32.W))                   // cycle whose late commands are ignored
+  val faulted   = RegInit(false.B)
   val ringsGood = RegInit(false.B)
-  val shown    = RegInit(0.U.asTypeOf(new PageState)) // as last written in the index line
+  val shown     = RegInit(0.U.asTypeOf(new PageState)) // as last written in the index line
   // ---- faults: the first one since the last was dealt with
   val pending      = RegInit(false.B)
   val pendingFault = Reg(new FaultReport)
@@ -60,37 +60,37 @@ class Control(p: TracerParameters) extends Module {
   }
 
   // ---- the command in hand
-  val entry   = Reg(UInt(p.lineBits.W))
-  val index   = Reg(UInt(64.W))
-  val command = Command.of(p, entry)
+  val entry    = Reg(UInt(p.lineBits.W))
+  val index    = Reg(UInt(64.W))
+  val command  = Command.of(p, entry)
   val opcode   = command.opcode
   val argument = command.argument
   val payload  = command.payload
-  val running   = RegInit(false.B) // a sweep or a clearing of the command in hand
-  val greyLeft  = RegInit(false.B) // a GREY entry is to be offered (again)
-  val done      = RegInit(0.U.asTypeOf(Valid(new Completion)))
+  val running  = RegInit(false.B) // a sweep or a clearing of the command in hand
+  val greyLeft = RegInit(false.B) // a GREY entry is to be offered (again)
+  val done     = RegInit(0.U.asTypeOf(Valid(new Completion)))
   io.entry.valid := done.valid
   io.entry.bits  := done.bits
   when(io.entry.fire) { done.valid := false.B }
   private def postDone(): Unit = {
-    done.valid        := true.B
-    done.bits         := 0.U.asTypeOf(new Completion)
-    done.bits.kind    := Comp.Done.U
-    done.bits.arg     := opcode
+    done.valid           := true.B
+    done.bits            := 0.U.asTypeOf(new Completion)
+    done.bits.kind       := Comp.Done.U
+    done.bits.arg        := opcode
     done.bits.payload(0) := index
     done.bits.payload(1) := argument
     done.bits.payload(2) := payload(0)
   }
 
   // ---- orders
-  val hold = paused || faulted || pending || !attached
+  val hold     = paused || faulted || pending || !attached
   val draining = state.isOneOf(State.Kill, State.KillDone, State.Drain, State.Flush, State.PauseDone, State.Swept)
   val killing  = state.isOneOf(State.Kill, State.KillDone)
-  io.orders.hold       := hold || draining || state.isOneOf(State.WritePage, State.WriteWait)
-  io.orders.suppress   := pending || faulted || killing || !attached
-  io.orders.block      := killing
-  io.orders.clear      := state === State.KillDone
-  io.orders.flush      := state === State.Flush
+  io.orders.hold     := hold || draining || state.isOneOf(State.WritePage, State.WriteWait)
+  io.orders.suppress := pending || faulted || killing || !attached
+  io.orders.block    := killing
+  io.orders.clear    := state === State.KillDone
+  io.orders.flush    := state === State.Flush
   // Pulses that follow from much, a cycle later.
   val invalidate    = WireDefault(false.B)
   val dropShapes    = WireDefault(false.B)
@@ -103,17 +103,17 @@ class Control(p: TracerParameters) extends Module {
   io.orders.unflag.bits  := RegNext(io.core.flagged.bits)
   io.forgetSeen          := RegNext(forgetSeen, false.B)
   io.clearCounters       := RegNext(clearCounters, false.B)
-  io.restart       := false.B
-  io.dropReports   := pending || killing || !attached
-  io.flushReports  := state === State.Flush || state === State.Idle
-  io.rescan        := false.B
-  io.rounds        := false.B
-  io.greys         := 0.U
+  io.restart             := false.B
+  io.dropReports         := pending || killing || !attached
+  io.flushReports        := state === State.Flush || state === State.Idle
+  io.rescan              := false.B
+  io.rounds              := false.B
+  io.greys               := 0.U
 
   // ---- configuration
-  val latch     = Module(new ConfigLatch(p))
-  val bitmap    = RegInit(0.U(1.W)) // of the cycle
-  val latchDone = RegInit(false.B)
+  val latch      = Module(new ConfigLatch(p))
+  val bitmap     = RegInit(0.U(1.W)) // of the cycle
+  val latchDone  = RegInit(false.B)
   val latchStart = WireDefault(false.B)
   val latchRings = WireDefault(false.B)
   latch.io.start       := RegNext(latchStart, false.B)
@@ -137,7 +137,7 @@ class Control(p: TracerParameters) extends Module {
   grants.io.inCycle   := inCycle
   grants.io.clearing  := running && opcode === Op.ClearBitmap.U
   grants.io.command   := command
-  io.grants := grants.io.grants
+  io.grants           := grants.io.grants
 
   // ---- long commands
   val sweep = WireDefault(false.B)
@@ -150,7 +150,7 @@ class Control(p: TracerParameters) extends Module {
   assert(!io.slice.valid || io.slice.ready, "a sweep started while one runs")
   val sweepBusy = io.core.sweepBusy || io.slice.valid
   val clearBusy = io.core.clearBusy || io.clear.valid
-  val offer = Module(new GreyOffer(p))
+  val offer     = Module(new GreyOffer(p))
   offer.io.start   := state === State.GreySend
   offer.io.command := command
   offer.io.stop    := pending
@@ -170,12 +170,12 @@ class Control(p: TracerParameters) extends Module {
   val clearGood = RegNext(check.io.clearGood)
 
   // ---- pace and poll
-  val pace  = RegInit(0.U(log2Ceil(p.pollInterval + 1).W))
+  val pace = RegInit(0.U(log2Ceil(p.pollInterval + 1).W))
   // Commands run one after the other without a look at the host in between, but not for longer than the interval.
   val sinceLook = RegInit(0.U(log2Ceil(p.pollInterval + 1).W))
   val lookDue   = sinceLook === p.pollInterval.U
-  val elapsed = RegInit(0.U(64.W)) // since the pause was seen
-  elapsed := elapsed + 1.U
+  val elapsed   = RegInit(0.U(64.W)) // since the pause was seen
+  elapsed            := elapsed + 1.U
   io.pauseTime.valid := false.B
   io.pauseTime.bits  := elapsed
   when(look.io.done) { sinceLook := 0.U }.elsewhen(!lookDue) { sinceLook := sinceLook + 1.U }
@@ -215,28 +215,28 @@ class Control(p: TracerParameters) extends Module {
     state   := State.WritePage
   }
   private def setState(s: Int): Unit = page.state := s.U
-  val pageNow = WireDefault(page)
+  val pageNow                        = WireDefault(page)
   pageNow.produced := io.written
-  io.page := pageNow
+  io.page          := pageNow
 
   // Of the cycle before: wide comparisons. `Think` lies between a change and whoever decides by them.
   val indexDirty = RegNext(
     page.consumed =/= shown.consumed || io.written =/= shown.produced || page.state =/= shown.state,
     false.B
   )
-  val ahead      = submitted - page.consumed
-  val entryThere = RegNext(ahead =/= 0.U, false.B)
-  val overrun    = RegNext(ahead > subEntries, false.B)
-  val otherHost  = RegNext(hostGeneration =/= page.generation, false.B)
-  val hostThere  = RegNext(hostGeneration =/= 0.U && !hostGeneration(0), false.B)
-  val abortNew   = RegNext(abortAsked =/= page.ackAbort, false.B)
+  val ahead        = submitted - page.consumed
+  val entryThere   = RegNext(ahead =/= 0.U, false.B)
+  val overrun      = RegNext(ahead > subEntries, false.B)
+  val otherHost    = RegNext(hostGeneration =/= page.generation, false.B)
+  val hostThere    = RegNext(hostGeneration =/= 0.U && !hostGeneration(0), false.B)
+  val abortNew     = RegNext(abortAsked =/= page.ackAbort, false.B)
   val pauseWanted  = RegNext(pauseAsked =/= resumeAsked, false.B)
   val pauseUnacked = RegNext(page.ackPause =/= pauseAsked, false.B)
-  val flagged    = io.core.flagged.valid
-  val settled    = inCycle && io.core.empty && !running && !greyLeft && !done.valid && !entryThere
+  val flagged      = io.core.flagged.valid
+  val settled      = inCycle && io.core.empty && !running && !greyLeft && !done.valid && !entryThere
   // Not tracing any more once everything is recorded.
-  io.tracing := inCycle && !page.idle && !paused && !faulted
-  io.paused  := false.B
+  io.tracing  := inCycle && !page.idle && !paused && !faulted
+  io.paused   := false.B
   io.cycle    := page.cycle
   io.consumed := look.io.taken
   val nothingToDo = !attached || paused || faulted ||
@@ -278,8 +278,8 @@ class Control(p: TracerParameters) extends Module {
       }.elsewhen(pauseWanted) {
         when(!paused) {
           elapsed := 0.U
-          after := State.PauseDone
-          state := State.Drain
+          after   := State.PauseDone
+          state   := State.Drain
         }.elsewhen(pauseUnacked) {
           page.ackPause  := pauseAsked
           page.ackResume := resumeAsked
@@ -328,10 +328,10 @@ class Control(p: TracerParameters) extends Module {
     // End everything that was asked of the memory, then put the core back to its state after reset.
     is(State.Kill) { when(io.memoryQuiet) { state := State.KillDone } }
     is(State.KillDone) {
-      running  := false.B
-      greyLeft := false.B
+      running    := false.B
+      greyLeft   := false.B
       done.valid := false.B
-      state    := after
+      state      := after
     }
     // Let the core come to rest with everything it holds, then write back what the host will look at.
     is(State.Drain) {
@@ -352,19 +352,19 @@ class Control(p: TracerParameters) extends Module {
 
     // Handshake. The generation is answered even when the window is refused, so that the host can read why.
     is(State.Identify) {
-      io.restart := true.B
-      page       := 0.U.asTypeOf(new PageState)
+      io.restart      := true.B
+      page            := 0.U.asTypeOf(new PageState)
       page.generation := hostGeneration
-      shown      := 0.U.asTypeOf(new PageState)
-      faulted    := false.B
-      paused     := false.B
-      inCycle    := false.B
-      ringsGood  := false.B
-      pending    := false.B
-      dropped    := 0.U
+      shown           := 0.U.asTypeOf(new PageState)
+      faulted         := false.B
+      paused          := false.B
+      inCycle         := false.B
+      ringsGood       := false.B
+      pending         := false.B
+      dropped         := 0.U
       setState(DeviceState.Ready)
       page.ackAbort := 0.U
-      state := State.Identifying
+      state         := State.Identifying
     }
     is(State.Identifying) {
       latchStart := shake.io.latchStart
@@ -436,7 +436,7 @@ class Control(p: TracerParameters) extends Module {
             // In a cycle the configuration is there; before the first one it is read for this command.
             when(inCycle) { state := State.Begin }.otherwise {
               latchStart := true.B
-              state          := State.Latch
+              state      := State.Latch
             }
           }
           is(Verdict.Fence) {
@@ -454,10 +454,10 @@ class Control(p: TracerParameters) extends Module {
       // BEGIN_CYCLE arrives here from Kill with nothing started, CLEAR_BITMAP with the latch running.
       when(opcode === Op.BeginCycle.U && !latchDone) {
         latchStart := true.B
-        latchDone      := true.B
-        bitmap         := argument
-        inCycle        := false.B
-        page.idle      := false.B
+        latchDone  := true.B
+        bitmap     := argument
+        inCycle    := false.B
+        page.idle  := false.B
       }
       when(latch.io.done) {
         latchDone := false.B
@@ -476,11 +476,11 @@ class Control(p: TracerParameters) extends Module {
       running := true.B
       state   := State.Look
       when(opcode === Op.BeginCycle.U) {
-        inCycle          := true.B
-        page.cycle       := command.cycle
-        clearCounters    := true.B
-        forgetSeen       := true.B
-        clear            := true.B
+        inCycle       := true.B
+        page.cycle    := command.cycle
+        clearCounters := true.B
+        forgetSeen    := true.B
+        clear         := true.B
         setState(DeviceState.Tracing)
       }.elsewhen(clearGood) { clear := true.B }.otherwise {
         running := false.B
@@ -601,10 +601,10 @@ class Control(p: TracerParameters) extends Module {
         page.faultAt     := pendingFault.address
         page.faultDetail := pendingFault.detail
       }
-      done.valid        := ringsGood
-      done.bits         := 0.U.asTypeOf(new Completion)
-      done.bits.kind    := Comp.Fault.U
-      done.bits.arg     := pendingFault.code
+      done.valid           := ringsGood
+      done.bits            := 0.U.asTypeOf(new Completion)
+      done.bits.kind       := Comp.Fault.U
+      done.bits.arg        := pendingFault.code
       done.bits.payload(0) := pendingFault.address
       done.bits.payload(1) := pendingFault.detail
       write(

@@ -33,16 +33,16 @@ class PageState extends Bundle {
 
 /** Lines of the control page, in the order in which a list of them is written. */
 object PageLine {
-  val counters   = 0
-  val fault      = Counters.lines
-  val identity   = fault + 1
-  val index      = identity + 1
-  val idle       = index + 1
-  val ack        = idle + 1
-  val indexAgain = ack + 1 // carries the event that announces the others
-  val count      = indexAgain + 1
+  val counters                = 0
+  val fault                   = Counters.lines
+  val identity                = fault + 1
+  val index                   = identity + 1
+  val idle                    = index + 1
+  val ack                     = idle + 1
+  val indexAgain              = ack + 1 // carries the event that announces the others
+  val count                   = indexAgain + 1
   def mask(lines: Int*): UInt = lines.map(BigInt(1) << _).sum.U(count.W)
-  val allCounters: Seq[Int] = (0 until Counters.lines).toList
+  val allCounters: Seq[Int]   = (0 until Counters.lines).toList
 }
 
 /** Writes a set of the page's lines: counters, fault record and identity side by side, then, after their responses, the
@@ -60,10 +60,10 @@ class ControlPage(p: TracerParameters) extends Module {
     val restart     = Input(Bool()) // pulse: events count from 0
     val memory      = new WritePort(p)
   })
-  val left    = RegInit(0.U(PageLine.count.W))
-  val open    = RegInit(0.U(PageLine.count.W)) // awaiting their responses
-  val event   = RegInit(0.U(32.W))
-  val at      = PriorityEncoder(left)
+  val left  = RegInit(0.U(PageLine.count.W))
+  val open  = RegInit(0.U(PageLine.count.W)) // awaiting their responses
+  val event = RegInit(0.U(32.W))
+  val at    = PriorityEncoder(left)
   io.write.ready := !io.busy
   io.busy        := left =/= 0.U || open =/= 0.U
   when(io.write.fire) { left := io.write.bits }
@@ -72,9 +72,11 @@ class ControlPage(p: TracerParameters) extends Module {
   import Contract._
   val s = io.page
   private def line(fields: (Int, Int, UInt)*): UInt =
-    fields.map { case (offset, bytes, value) =>
-      (value.pad(8 * bytes)(8 * bytes - 1, 0) << (8 * offset)).pad(p.lineBits)(p.lineBits - 1, 0)
-    }.reduce(_ | _)
+    fields
+      .map { case (offset, bytes, value) =>
+        (value.pad(8 * bytes)(8 * bytes - 1, 0) << (8 * offset)).pad(p.lineBits)(p.lineBits - 1, 0)
+      }
+      .reduce(_ | _)
   val capabilities = Seq(Cap.ScopeHeap, Cap.ClearBitmap, Cap.Doorbell).map(BigInt(1) << _).sum.U(64.W)
   import DeviceIdentityLayout.{Name, Pid, WindowBytes, PatienceUs, Lanes, Kind, Capabilities, VersionMinor => Minor}
   val identity = line(

@@ -6,25 +6,25 @@ import chisel3.util._
 
 /** What the control unit sees of the tracing core. All of it is a fact of the present cycle. */
 class CoreStatus(p: TracerParameters) extends Bundle {
-  val quiet        = Bool() // held: nothing moves
-  val moving       = UInt(9.W) // what does: lanes, filters, host's filter, banks, walker, live, stores, sweep, clearer
-  val empty        = Bool() // no grey, no object, no reference, no sweep
-  val cleaned      = Bool() // no dirty bitmap line
-  val liveFlushed  = Bool()
-  val sweeping     = Bool() // on-chip memories are being cleared
-  val sweepBusy    = Bool()
-  val clearBusy    = Bool()
-  val flagged      = Valid(UInt(p.flagLog2.W)) // a chunk to be swept again
+  val quiet       = Bool()    // held: nothing moves
+  val moving      = UInt(9.W) // what does: lanes, filters, host's filter, banks, walker, live, stores, sweep, clearer
+  val empty       = Bool()    // no grey, no object, no reference, no sweep
+  val cleaned     = Bool()    // no dirty bitmap line
+  val liveFlushed = Bool()
+  val sweeping    = Bool()    // on-chip memories are being cleared
+  val sweepBusy   = Bool()
+  val clearBusy   = Bool()
+  val flagged = Valid(UInt(p.flagLog2.W)) // a chunk to be swept again
 }
 
 /** What it orders. Levels, except those called pulses. */
 class CoreOrders(p: TracerParameters) extends Bundle {
-  val hold       = Bool() // start nothing new
-  val suppress   = Bool() // no effect on memory any more
-  val block      = Bool() // no request to memory any more
-  val clear      = Bool() // pulse: back to the state after reset; with block, memory quiet
-  val flush      = Bool() // write back what is dirty (with hold, quiet)
-  val invalidate = Bool() // pulse: drop clean copies
-  val dropShapes = Bool() // pulse
+  val hold       = Bool()                    // start nothing new
+  val suppress   = Bool()                    // no effect on memory any more
+  val block      = Bool()                    // no request to memory any more
+  val clear      = Bool()                    // pulse: back to the state after reset; with block, memory quiet
+  val flush      = Bool()                    // write back what is dirty (with hold, quiet)
+  val invalidate = Bool()                    // pulse: drop clean copies
+  val dropShapes = Bool()                    // pulse
   val unflag     = Valid(UInt(p.flagLog2.W)) // pulse
 }

@@ -18,9 +18,9 @@ class GreyEnds(p: TracerParameters) extends Bundle {
   */
 class GreyOffer(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
-    val start   = Input(Bool()) // level: offer `command` from its first reference; ends with `done`
+    val start   = Input(Bool())  // level: offer `command` from its first reference; ends with `done`
     val command = Input(new Command(p))
-    val stop    = Input(Bool()) // a fault: nothing more is offered
+    val stop    = Input(Bool())  // a fault: nothing more is offered
     val out     = Decoupled(new RawReference(p))
     val ends    = Input(new GreyEnds(p))
     val done    = Output(Bool()) // pulse

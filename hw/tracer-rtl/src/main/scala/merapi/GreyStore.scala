@@ -29,11 +29,11 @@ class GreyStore(p: TracerParameters) extends Module {
     val mark       = Flipped(Decoupled(new Grey(p)))
     val sweep      = Flipped(Decoupled(new Grey(p)))
     val take       = Decoupled(new Grey(p))
-    val hold       = Input(Bool()) // take nothing back from the spill area
+    val hold       = Input(Bool())                   // take nothing back from the spill area
     val full       = Output(Bool())
-    val deep       = Output(Bool()) // enough to do: half full, or more in the spill area
+    val deep       = Output(Bool())                  // enough to do: half full, or more in the spill area
     val empty      = Output(Bool())
-    val quiet      = Output(Bool()) // nothing outstanding at the memory
+    val quiet      = Output(Bool())                  // nothing outstanding at the memory
     val read       = new ReadPort(p)
     val write      = new WritePort(p)
     val spilled    = Output(Bool())
@@ -48,7 +48,7 @@ class GreyStore(p: TracerParameters) extends Module {
   io.take <> out.io.deq
 
   object State extends ChiselEnum { val Idle, Gather, Store, Stored, Fetch, Fetched, Came, Scatter = Value }
-  val state   = RegInit(State.Idle)
+  val state = RegInit(State.Idle)
   // A line on its way out, the first to leave lowest, and one that came back: two, because neither needs selecting then.
   val leaving = Reg(Vec(perLine, new Grey(p)))
   val came    = Reg(Vec(perLine, new Grey(p)))
@@ -57,7 +57,7 @@ class GreyStore(p: TracerParameters) extends Module {
   val reading = RegNext(state === State.Gather && moved < perLine.U, false.B)
 
   private val high = depth - reserve - 2 * perLine
-  val room      = count < (depth - reserve).U
+  val room         = count < (depth - reserve).U
   // Of the lines of the cycle before.
   val spillFull = RegNext(lines >= io.spillLines, true.B)
   val spillHalf = RegNext(lines >= (io.spillLines >> 1), true.B)
@@ -84,28 +84,28 @@ class GreyStore(p: TracerParameters) extends Module {
   assert(io.giveBack.ready, "an object given back without a place")
 
   // One read a cycle: gather for the spill, or take.
-  val gather    = state === State.Gather && moved < perLine.U
-  val popped    = RegInit(false.B)
+  val gather = state === State.Gather && moved < perLine.U
+  val popped = RegInit(false.B)
   // Past the memory.
-  val outFree   = out.io.enq.ready && !popped
-  val direct    = push.io.out.valid && outFree
+  val outFree    = out.io.enq.ready && !popped
+  val direct     = push.io.out.valid && outFree
   val markDirect = !push.io.out.valid && outFree
   marked.valid := io.mark.fire && !markDirect
   marked.bits  := io.mark.bits
   // A mark may take a place in the same cycle.
-  val pop       = !push.io.out.valid && !gather && count =/= 0.U && state =/= State.Scatter &&
+  val pop = !push.io.out.valid && !gather && count =/= 0.U && state =/= State.Scatter &&
     out.io.count +& popped < 3.U
-  val readAt    = Mux(gather, bottom, bottom + (count - 1.U)(address - 1, 0))
-  val readGrey  = ram.read(readAt)
-  popped := pop
+  val readAt   = Mux(gather, bottom, bottom + (count - 1.U)(address - 1, 0))
+  val readGrey = ram.read(readAt)
+  popped           := pop
   out.io.enq.valid := popped || direct || (markDirect && io.mark.fire)
   out.io.enq.bits  := Mux(popped, readGrey, Mux(push.io.out.valid, push.io.out.bits, io.mark.bits))
   assert(!popped || out.io.enq.ready, "a taken grey without a place")
 
-  val stored    = push.io.out.valid && !direct
-  val scatter   = state === State.Scatter && !stored
-  val next      = RegNext(came(moved + scatter)) // of the line that came
-  val writeAt   = Mux(stored, bottom + count(address - 1, 0), bottom - 1.U)
+  val stored  = push.io.out.valid && !direct
+  val scatter = state === State.Scatter && !stored
+  val next    = RegNext(came(moved + scatter)) // of the line that came
+  val writeAt = Mux(stored, bottom + count(address - 1, 0), bottom - 1.U)
   when(stored || scatter) { ram.write(writeAt, Mux(stored, push.io.out.bits, next)) }
   when(gather) {
     bottom := bottom + 1.U
@@ -113,16 +113,16 @@ class GreyStore(p: TracerParameters) extends Module {
   }.elsewhen(scatter) { bottom := bottom - 1.U }
   count := count + stored - pop - gather + scatter
 
-  io.read.request.valid     := state === State.Fetch
-  io.read.request.bits.tag  := 0.U
-  io.read.request.bits.line := io.spillFirst + lines
+  io.read.request.valid        := state === State.Fetch
+  io.read.request.bits.tag     := 0.U
+  io.read.request.bits.line    := io.spillFirst + lines
   io.write.request.valid       := state === State.Store
   io.write.request.bits.tag    := 0.U
   io.write.request.bits.line   := io.spillFirst + lines
   io.write.request.bits.data   := leaving.asUInt
   io.write.request.bits.halves := 3.U
-  io.spilled  := io.write.request.fire
-  io.refilled := io.read.request.fire
+  io.spilled                   := io.write.request.fire
+  io.refilled                  := io.read.request.fire
 
   switch(state) {
     is(State.Idle) {

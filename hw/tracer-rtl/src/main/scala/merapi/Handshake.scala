@@ -23,12 +23,12 @@ class Handshake(p: TracerParameters) extends Module {
   io.read.request.bits.tag  := 0.U
   io.read.request.bits.line := (L.At / 64).U
   private def answered(at: Int, bytes: Int): UInt = io.read.response.bits.data(8 * (at + bytes) - 1, 8 * at)
-  val magic = answered(L.Magic, 8)
-  val major = answered(L.VersionMajor, 2)
-  val minor = answered(L.VersionMinor, 2)
-  val wrongMagic   = magic =/= Contract.Magic.U
-  val wrongVersion = major =/= Contract.VersionMajor.U || minor > Contract.VersionMinor.U
-  val came = state === State.Wait && io.read.response.valid
+  val magic                                       = answered(L.Magic, 8)
+  val major                                       = answered(L.VersionMajor, 2)
+  val minor                                       = answered(L.VersionMinor, 2)
+  val wrongMagic                                  = magic =/= Contract.Magic.U
+  val wrongVersion                                = major =/= Contract.VersionMajor.U || minor > Contract.VersionMinor.U
+  val came                                        = state === State.Wait && io.read.response.valid
 
   io.latchStart := came && !wrongMagic && !wrongVersion
   io.done       := (came && (wrongMagic || wrongVersion)) || (state === State.Rings && io.latchDone)

@@ -9,37 +9,37 @@ import chisel3.util._
   */
 class HostLook(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
-    val start    = Input(Bool()) // taken when not busy
+    val start    = Input(Bool())     // taken when not busy
     val busy     = Output(Bool())
-    val done     = Output(Bool()) // pulse; what was seen is there in the next cycle
-    val restart  = Input(Bool())  // pulse: a handshake, no completion was taken yet
+    val done     = Output(Bool())    // pulse; what was seen is there in the next cycle
+    val restart  = Input(Bool())     // pulse: a handshake, no completion was taken yet
     val produced = Input(UInt(64.W)) // completions given to the memory
     // The completion index is only looked at while the host's rings are ours.
-    val attached   = Input(Bool())
-    val generation = Input(UInt(64.W)) // the one that was answered
-    val overrun    = Valid(UInt(64.W)) // pulse: an impossible completion index
+    val attached       = Input(Bool())
+    val generation     = Input(UInt(64.W)) // the one that was answered
+    val overrun        = Valid(UInt(64.W)) // pulse: an impossible completion index
     val hostGeneration = Output(UInt(64.W))
     val submitted      = Output(UInt(64.W))
     val taken          = Output(UInt(64.W))
     val pause          = Output(UInt(32.W))
     val resume         = Output(UInt(32.W))
     val abort          = Output(UInt(32.W))
-    val read = new ReadPort(p)
+    val read           = new ReadPort(p)
   })
   import Contract._
 
   object State extends ChiselEnum { val Rest, AskIndex, WaitIndex, AskRequest, WaitRequest = Value }
-  val state          = RegInit(State.Rest)
-  val hostGeneration = RegInit(0.U(64.W))
-  val submitted      = RegInit(0.U(64.W))
-  val taken          = RegInit(0.U(64.W))
-  val pause          = RegInit(0.U(32.W))
-  val resume         = RegInit(0.U(32.W))
-  val abort          = RegInit(0.U(32.W))
+  val state                                       = RegInit(State.Rest)
+  val hostGeneration                              = RegInit(0.U(64.W))
+  val submitted                                   = RegInit(0.U(64.W))
+  val taken                                       = RegInit(0.U(64.W))
+  val pause                                       = RegInit(0.U(32.W))
+  val resume                                      = RegInit(0.U(32.W))
+  val abort                                       = RegInit(0.U(32.W))
   private def answered(at: Int, bytes: Int): UInt = io.read.response.bits.data(8 * (at + bytes) - 1, 8 * at)
 
-  io.busy := state =/= State.Rest
-  io.done := state === State.WaitRequest && io.read.response.valid
+  io.busy                  := state =/= State.Rest
+  io.done                  := state === State.WaitRequest && io.read.response.valid
   io.read.request.valid    := state === State.AskIndex || state === State.AskRequest
   io.read.request.bits.tag := 0.U
   io.read.request.bits.line := Mux(

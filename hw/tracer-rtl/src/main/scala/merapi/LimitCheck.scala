@@ -35,7 +35,7 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
     val busy   = Output(Bool())
     val fill   = Input(new LimitFill(p))
     val ask    = Decoupled(UInt((p.regionBits - 3).W))
-    val fault  = Valid(new FaultReport) // a cycle after its object left
+    val fault  = Valid(new FaultReport)      // a cycle after its object left
   })
   class Row extends Bundle {
     val epoch = UInt(LimitFill.epochBits.W)
@@ -50,9 +50,9 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
   val rows = SyncReadMem(1 << rowBits, new Row)
 
   object State extends ChiselEnum { val Run, Ask, Again = Value }
-  val state = RegInit(State.Run)
-  val valid = RegInit(false.B)
-  val held  = Reg(new Held)
+  val state      = RegInit(State.Run)
+  val valid      = RegInit(false.B)
+  val held       = Reg(new Held)
   val spareValid = RegInit(false.B)
   val spare      = Reg(new Held)
   val open       = RegInit(false.B) // rows can be used
@@ -77,7 +77,7 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
   when(!spareValid) { spare := come }
 
   val region = held.region
-  val hit = row.epoch === io.fill.epoch && row.tag === region(p.regionBits - 1, rowBits) && !torn
+  val hit    = row.epoch === io.fill.epoch && row.tag === region(p.regionBits - 1, rowBits) && !torn
   io.out.valid      := valid && state === State.Run && hit
   io.out.bits.obj   := held.item.obj
   io.out.bits.data  := held.item.data

@@ -7,7 +7,7 @@ import chisel3.util._
 /** One limit on its way into the copies of all checkers, or a row of theirs that is cleared. */
 class LimitFill(p: TracerParameters) extends Bundle {
   val write  = Bool()
-  val sweep  = Bool() // the row is cleared: nothing else below holds
+  val sweep  = Bool()     // the row is cleared: nothing else below holds
   val row    = UInt(LimitFill.rowBits(p).W)
   val region = UInt(p.regionBits.W)
   val good   = Bool()
@@ -20,7 +20,7 @@ class LimitFill(p: TracerParameters) extends Bundle {
 }
 
 object LimitFill {
-  val epochBits = 8
+  val epochBits                         = 8
   def rowBits(p: TracerParameters): Int = log2Ceil(p.limitLines) + 3
 }
 
@@ -39,10 +39,10 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
     val config     = Input(new TraceConfig(p))
     val powerUp    = Input(Bool()) // the first reset, after which on-chip memory holds anything
     val invalidate = Input(Bool()) // pulse; nothing is asked for
-    val ask        = Vec(askers, Flipped(Decoupled(UInt((p.regionBits - 3).W)))) // lines of the table
-    val fill       = Output(new LimitFill(p))
-    val quiet      = Output(Bool())
-    val read       = new ReadPort(p)
+    val ask   = Vec(askers, Flipped(Decoupled(UInt((p.regionBits - 3).W)))) // lines of the table
+    val fill  = Output(new LimitFill(p))
+    val quiet = Output(Bool())
+    val read  = new ReadPort(p)
   })
   val (sweeping, sweepNext, epoch) = withReset(io.powerUp) {
     (RegInit(true.B), RegInit(0.U(rowBits.W)), RegInit(1.U(LimitFill.epochBits.W)))
@@ -69,7 +69,7 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   val pick   = Module(new RRArbiter(UInt((p.regionBits - 3).W), askers))
   pick.io.in.zip(io.ask).foreach { case (a, b) => a <> b }
   // An asker sees all eight limits of the line that it asked for, and none of the line before.
-  pick.io.out.ready := io.quiet && !sweeping
+  pick.io.out.ready         := io.quiet && !sweeping
   io.read.request.valid     := state === State.Ask
   io.read.request.bits.tag  := 0.U
   io.read.request.bits.line := io.config.limits + line
@@ -109,13 +109,13 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   val region   = RegNext(Cat(line, at))
   val aligned  = (kept(7, 0) & ((1.U(8.W) << io.config.alignmentLog2) - 1.U)(7, 0)) === 0.U
 
-  val fill = Reg(new LimitFill(p))
+  val fill   = Reg(new LimitFill(p))
   val writes = RegNext(some || sweeping, false.B)
-  fill.sweep  := sweeping
-  fill.row    := Mux(sweeping, sweepNext, region(rowBits - 1, 0))
-  fill.region := region
-  fill.good   := !distance(64) && distance(63, 0) <= bytes && aligned
-  fill.value  := kept
+  fill.sweep       := sweeping
+  fill.row         := Mux(sweeping, sweepNext, region(rowBits - 1, 0))
+  fill.region      := region
+  fill.good        := !distance(64) && distance(63, 0) <= bytes && aligned
+  fill.value       := kept
   io.fill          := fill
   io.fill.write    := writes
   io.fill.epoch    := epoch

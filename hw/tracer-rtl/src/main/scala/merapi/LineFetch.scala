@@ -38,19 +38,19 @@ class LineFetch(p: TracerParameters) extends Module {
     val data = UInt(p.lineBits.W)
   }
   val io = IO(new Bundle {
-    val powerUp    = Input(Bool()) // the first reset, after which on-chip memory holds anything
+    val powerUp    = Input(Bool())                         // the first reset, after which on-chip memory holds anything
     val request    = Flipped(Decoupled(new Request))
-    val rest       = Input(Bool()) // no request comes in this cycle: a hint's turn
+    val rest       = Input(Bool())                         // no request comes in this cycle: a hint's turn
     val prefetch   = Flipped(Valid(UInt(p.lineAddress.W))) // a hint: may be ignored
-    val room       = Input(Bool()) // for two lines: one may be on its way
-    val line       = Decoupled(new Line) // ready: room for one
-    val invalidate = Input(Bool()) // pulse; nothing is outstanding
+    val room       = Input(Bool())                         // for two lines: one may be on its way
+    val line       = Decoupled(new Line)                   // ready: room for one
+    val invalidate = Input(Bool())                         // pulse; nothing is outstanding
     val quiet      = Output(Bool())
     val fetched    = Output(Bool())
     val read       = new ReadPort(p)
   })
   // A slot is woken by its set, of which these bits are compared: another's wakes it in vain.
-  private val wakeBits = 5.min(setBits)
+  private val wakeBits                = 5.min(setBits)
   private def wakeOf(set: UInt): UInt = set(wakeBits - 1, 0)
   private def setOf(line: UInt): UInt = (line ^ (line >> setBits))(setBits - 1, 0)
 
@@ -81,11 +81,11 @@ class LineFetch(p: TracerParameters) extends Module {
   }
 
   // Look: first those that look again.
-  val waits    = RegInit(0.U(p.slots.W)) // slots that wait for a line
-  val come     = RegInit(0.U(p.slots.W)) // those that are to look again
-  val waitLine = Mem(p.slots, UInt(p.lineAddress.W))
-  val waitSet  = Reg(Vec(p.slots, UInt(wakeBits.W)))
-  val hint     = RegInit(0.U.asTypeOf(Valid(UInt(p.lineAddress.W))))
+  val waits     = RegInit(0.U(p.slots.W)) // slots that wait for a line
+  val come      = RegInit(0.U(p.slots.W)) // those that are to look again
+  val waitLine  = Mem(p.slots, UInt(p.lineAddress.W))
+  val waitSet   = Reg(Vec(p.slots, UInt(wakeBits.W)))
+  val hint      = RegInit(0.U.asTypeOf(Valid(UInt(p.lineAddress.W))))
   val again     = come.orR
   val slotAgain = PriorityEncoder(come)
   val lookHint  = !again && io.rest && hint.valid

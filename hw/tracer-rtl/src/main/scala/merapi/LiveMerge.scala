@@ -17,7 +17,7 @@ class LiveMerge(p: TracerParameters) extends Module {
     val flush = Input(Bool()) // level, when no update comes
     val empty = Output(Bool())
   })
-  val in     = Queue(io.in, 2) // ready by itself
+  val in     = Queue(io.in, 2)                  // ready by itself
   val valid  = RegInit(0.U(places.W))
   val region = Reg(Vec(places, UInt(p.regionBits.W)))
   val words  = Reg(Vec(places, UInt((p.objectBits + 1).W)))

@@ -22,7 +22,7 @@ class LiveTable(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val config  = Input(new TraceConfig(p))
     val in      = Vec(p.lanes, Flipped(Decoupled(new LiveWords(p))))
-    val flush   = Input(Bool()) // level, when no update comes
+    val flush   = Input(Bool())          // level, when no update comes
     val flushed = Output(Bool())
     val quiet   = Output(Bool())
     val words   = Valid(UInt(sumBits.W)) // for the counter
@@ -52,12 +52,12 @@ class LiveTable(p: TracerParameters) extends Module {
     val begun = UInt(8.W)
     val sums  = Vec(8, UInt(sumBits.W))
   }
-  val legValid = RegInit(0.U(inFlight.W))
-  val legLine  = Reg(Vec(inFlight, UInt(lineBits.W)))
-  val legs     = Mem(inFlight, new Leg)
-  val places   = Mem(inFlight, UInt(p.lineAddress.W)) // in the window
-  val legFree  = PriorityEncoder(~legValid)
-  val legRoom  = !legValid.andR
+  val legValid                          = RegInit(0.U(inFlight.W))
+  val legLine                           = Reg(Vec(inFlight, UInt(lineBits.W)))
+  val legs                              = Mem(inFlight, new Leg)
+  val places                            = Mem(inFlight, UInt(p.lineAddress.W)) // in the window
+  val legFree                           = PriorityEncoder(~legValid)
+  val legRoom                           = !legValid.andR
   private def leaving(line: UInt): Bool = (legValid & VecInit(legLine.map(_ === line)).asUInt).orR
 
   class Operation extends Bundle {
@@ -97,13 +97,13 @@ class LiveTable(p: TracerParameters) extends Module {
   val before = RegEnable(readSums, !stall)
 
   // s2
-  val line   = s2.words.region >> 3
-  val place  = s2.words.region(2, 0)
-  val held   = row.begun.orR
-  val mine   = row.line === line
-  val begun  = Mux(mine, row.begun, 0.U)
-  val leave  = WireDefault(false.B)
-  val update = WireDefault(false.B)
+  val line     = s2.words.region >> 3
+  val place    = s2.words.region(2, 0)
+  val held     = row.begun.orR
+  val mine     = row.line === line
+  val begun    = Mux(mine, row.begun, 0.U)
+  val leave    = WireDefault(false.B)
+  val update   = WireDefault(false.B)
   val canLeave = legRoom && !leaving(row.line)
   when(s2Valid) {
     when(s2.flush) {
@@ -132,8 +132,8 @@ class LiveTable(p: TracerParameters) extends Module {
   assert(!leave || toRead.io.enq.ready, "a row leaves without a place")
   when(leave) {
     val leg = Wire(new Leg)
-    leg.begun := row.begun
-    leg.sums  := before
+    leg.begun        := row.begun
+    leg.sums         := before
     legLine(legFree) := row.line
     legs.write(legFree, leg)
     places.write(legFree, toRead.io.enq.bits.line)
@@ -149,8 +149,8 @@ class LiveTable(p: TracerParameters) extends Module {
   val toWrite = Module(new Queue(new Sum, inFlight))
   val legAt   = io.read.response.bits.tag(log2Ceil(inFlight) - 1, 0)
   val leg     = legs.read(legAt)
-  toWrite.io.enq.valid     := io.read.response.valid
-  toWrite.io.enq.bits.leg  := legAt
+  toWrite.io.enq.valid    := io.read.response.valid
+  toWrite.io.enq.bits.leg := legAt
   toWrite.io.enq.bits.data := VecInit((0 until 8).map { i =>
     io.read.response.bits.data(64 * i + 63, 64 * i) + Mux(leg.begun(i), leg.sums(i), 0.U)
   }).asUInt

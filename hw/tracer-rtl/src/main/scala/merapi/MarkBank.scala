@@ -39,36 +39,36 @@ import chisel3.util._
   * all; a bit is turned only in the cycle in which its grey is taken by the store.
   */
 class MarkBank(p: TracerParameters) extends Module {
-  private val markLine = p.objectBits - 9
-  private val setBits  = log2Ceil(p.bitmapLines)
+  private val markLine   = p.objectBits - 9
+  private val setBits    = log2Ceil(p.bitmapLines)
   private val writeBacks = 8
   private val epochBits  = 8
   private val missBits   = log2Ceil(p.bitmapMisses)
 
   val io = IO(new Bundle {
-    val config    = Input(new TraceConfig(p))
-    val in        = Flipped(Decoupled(new Reference(p)))
-    val grey      = Decoupled(new Grey(p))
-    val greyFull  = Input(Bool()) // the store cannot take a grey and will not be able to by waiting
-    val drop      = Valid(UInt(p.flagLog2.W))
-    val answer    = Valid(Bool()) // to the host's references: true = refused
-    val fill      = new ReadPort(p)
-    val writeBack = new WritePort(p)
-    val clean     = Input(Bool()) // write back every dirty line
-    val invalidate = Input(Bool()) // pulse, when quiet and clean
-    val powerUp    = Input(Bool()) // the first reset, after which on-chip memory holds anything
-    val quiet     = Output(Bool())
-    val cleaned   = Output(Bool())
-    val sweeping  = Output(Bool())
-    val marked    = Output(Bool()) // a bit was turned
-    val already   = Output(Bool()) // a bit was found set
-    val blocked   = Output(Bool()) // a reference waits
+    val config     = Input(new TraceConfig(p))
+    val in         = Flipped(Decoupled(new Reference(p)))
+    val grey       = Decoupled(new Grey(p))
+    val greyFull   = Input(Bool())  // the store cannot take a grey and will not be able to by waiting
+    val drop       = Valid(UInt(p.flagLog2.W))
+    val answer     = Valid(Bool())  // to the host's references: true = refused
+    val fill       = new ReadPort(p)
+    val writeBack  = new WritePort(p)
+    val clean      = Input(Bool())  // write back every dirty line
+    val invalidate = Input(Bool())  // pulse, when quiet and clean
+    val powerUp    = Input(Bool())  // the first reset, after which on-chip memory holds anything
+    val quiet      = Output(Bool())
+    val cleaned    = Output(Bool())
+    val sweeping   = Output(Bool())
+    val marked     = Output(Bool()) // a bit was turned
+    val already    = Output(Bool()) // a bit was found set
+    val blocked    = Output(Bool()) // a reference waits
   })
 
   class Tag extends Bundle {
     val epoch  = UInt(epochBits.W) // the rest holds when this is the present one
     val dirty  = Bool()
-    val coming = Bool() // the line is being fetched by `miss`
+    val coming = Bool()            // the line is being fetched by `miss`
     val miss   = UInt(missBits.W)
     val line   = UInt(markLine.W)
   }
@@ -76,9 +76,9 @@ class MarkBank(p: TracerParameters) extends Module {
 
   /** A reference by its mark bit. */
   class Mark extends Bundle {
-    val bit  = UInt(p.objectBits.W)
-    val flag = UInt(p.flagLog2.W)
-    val host = Bool()
+    val bit        = UInt(p.objectBits.W)
+    val flag       = UInt(p.flagLog2.W)
+    val host       = Bool()
     def line: UInt = bit >> 9
     def word: UInt = bit(8, 6)
   }
@@ -94,9 +94,9 @@ class MarkBank(p: TracerParameters) extends Module {
     (local ^ (local >> setBits))(setBits - 1, 0)
   }
 
-  val tags = SyncReadMem(p.bitmapLines, new Tag)
+  val tags          = SyncReadMem(p.bitmapLines, new Tag)
   private val words = p.lineBits / 64
-  val rows = Seq.fill(words)(SyncReadMem(p.bitmapLines, UInt(64.W)))
+  val rows          = Seq.fill(words)(SyncReadMem(p.bitmapLines, UInt(64.W)))
 
   // Sweep: on-chip memory is never assumed clear. Dropping all lines, at a resume or for a new cycle (a reset), takes
   // one cycle (their epoch is over), and a sweep only when the epochs are used up; epoch 0 is nobody's.
@@ -128,8 +128,8 @@ class MarkBank(p: TracerParameters) extends Module {
   val waiters     = Mem(p.bitmapMisses * p.bitmapWaiters, new Waiter)
   val arrivedLine = Mem(p.bitmapMisses, UInt(p.lineBits.W))
   // One entry per MSHR at most: neither queue is ever full.
-  val fetches  = Module(new Queue(new Fetch, p.bitmapMisses))
-  val arrivals = Module(new Queue(UInt(missBits.W), p.bitmapMisses))
+  val fetches                                   = Module(new Queue(new Fetch, p.bitmapMisses))
+  val arrivals                                  = Module(new Queue(UInt(missBits.W), p.bitmapMisses))
   private def slotOf(miss: UInt, i: UInt): UInt = (miss * p.bitmapWaiters.U) + i
 
   val arrival = io.fill.response.bits.tag(missBits - 1, 0)
@@ -162,7 +162,7 @@ class MarkBank(p: TracerParameters) extends Module {
   val wbEnds = Mux(io.writeBack.done.valid, UIntToOH(io.writeBack.done.bits, writeBacks), 0.U(writeBacks.W))
 
   // Dirty list: one entry for each change from clean to dirty.
-  val dirty = Module(new Queue(UInt(setBits.W), p.dirtyBound, useSyncReadMem = false))
+  val dirty     = Module(new Queue(UInt(setBits.W), p.dirtyBound, useSyncReadMem = false))
   val dirtyRoom = dirty.io.enq.ready
 
   // Rows that are to be read for their write-back.
@@ -173,10 +173,10 @@ class MarkBank(p: TracerParameters) extends Module {
   val evictions = Module(new Queue(new Eviction, writeBacks))
 
   class Operation extends Bundle {
-    val op   = Op()
-    val mark = new Mark
-    val set  = UInt(setBits.W)
-    val miss = UInt(missBits.W)
+    val op            = Op()
+    val mark          = new Mark
+    val set           = UInt(setBits.W)
+    val miss          = UInt(missBits.W)
     def special: Bool = op =/= Op.Ref
   }
   val s1Valid = RegInit(false.B)
@@ -203,17 +203,17 @@ class MarkBank(p: TracerParameters) extends Module {
   }
 
   // s0: what comes next.
-  val evicting   = evictions.io.deq.valid
-  val special    = (s1Valid && s1.special) || (s2Valid && s2.special) || evicting
-  val wantEvict  = evicting && !s1Valid && !s2Valid
-  val wantFill   = replaying && !installed && !special
+  val evicting  = evictions.io.deq.valid
+  val special   = (s1Valid && s1.special) || (s2Valid && s2.special) || evicting
+  val wantEvict = evicting && !s1Valid && !s2Valid
+  val wantFill  = replaying && !installed && !special
   // A replay may wait for room in the dirty list, which only cleaning makes: with a full list, cleaning goes first.
   val mustClean  = dirty.io.deq.valid && !dirtyRoom && !special
   val wantReplay = replaying && installed && !special && !mustClean
-  val wantClean  = dirty.io.deq.valid && !special &&
+  val wantClean = dirty.io.deq.valid && !special &&
     (mustClean || io.clean || dirty.io.count > (p.dirtyBound - p.dirtyBound / 4).U)
   val wantParked = parked.io.deq.valid && !special
-  io.in.ready := !parked.io.deq.valid && !(wantFill || wantReplay || wantClean) && !evicting && !sweeping
+  io.in.ready            := !parked.io.deq.valid && !(wantFill || wantReplay || wantClean) && !evicting && !sweeping
   evictions.io.deq.ready := wantEvict
 
   val waiter = waiters.read(slotOf(replayMiss, replayNext))
@@ -241,7 +241,7 @@ class MarkBank(p: TracerParameters) extends Module {
     s0.mark := parked.io.deq.bits
     s0.set  := setOf(parked.io.deq.bits.line)
   }
-  val s0Fire = wantEvict || wantFill || wantReplay || wantClean || wantParked || io.in.fire
+  val s0Fire  = wantEvict || wantFill || wantReplay || wantClean || wantParked || io.in.fire
   val readTag = tags.read(s0.set)
   val readRow = rows.map(_.read(s0.set))
   s1Valid := s0Fire
@@ -288,26 +288,26 @@ class MarkBank(p: TracerParameters) extends Module {
   val writeTag = WireDefault(false.B)
   val turn     = WireDefault(false.B) // the bit
 
-  val line = s2.mark.line
-  val bit  = s2.mark.bit(5, 0)
-  val here = held && !tag.coming
-  val hit  = isFill || (here && sameLine)
-  val isSet = word(bit)
+  val line     = s2.mark.line
+  val bit      = s2.mark.bit(5, 0)
+  val here     = held && !tag.coming
+  val hit      = isFill || (here && sameLine)
+  val isSet    = word(bit)
   val isReplay = s2Valid && s2.op === Op.Replay
   val missFree = PriorityEncoder(~missValid)
   val missRoom = !missValid.andR
   // Of the line that is being replayed, or that the reference waits for.
-  val missOf   = Mux(isFill || isReplay, s2.miss, tag.miss)
-  val waiting  = missCount.read(missOf)
+  val missOf  = Mux(isFill || isReplay, s2.miss, tag.miss)
+  val waiting = missCount.read(missOf)
   // Compared in s1. What is evicted in the cycle before has another tag now.
-  val wbHits   = RegNext(VecInit(wbSet.map(_ === s1.set)).asUInt)
-  val wbHit    = (wbValid & wbHits).orR
+  val wbHits = RegNext(VecInit(wbSet.map(_ === s1.set)).asUInt)
+  val wbHit  = (wbValid & wbHits).orR
   // A line stays until all that waited for it are replayed.
   val replayedSet = replaying && RegNext(setOf(replayLine) === s1.set)
   // A fill is the replay of its first waiter as well.
-  val isRef = s2Valid && s2.op =/= Op.Clean
-  val clean = isFill || !tag.dirty
-  val later = WireDefault(false.B) // the operation in s2 must be tried again
+  val isRef     = s2Valid && s2.op =/= Op.Clean
+  val clean     = isFill || !tag.dirty
+  val later     = WireDefault(false.B) // the operation in s2 must be tried again
   val evictRoom = wbRoom && !wbHit
 
   io.grey.valid      := isRef && !conflict && hit && !isSet && (!clean || dirtyRoom)
@@ -322,10 +322,10 @@ class MarkBank(p: TracerParameters) extends Module {
   dirty.io.enq.valid := false.B
   dirty.io.enq.bits  := s2.set
   dirty.io.deq.ready := false.B
-  val evict = WireDefault(false.B)
-  val joins = WireDefault(false.B) // those that wait for a line already
-  val enter = WireDefault(false.B) // a line is asked for
-  val ends  = WireDefault(false.B) // the last that waited was replayed
+  val evict  = WireDefault(false.B)
+  val joins  = WireDefault(false.B) // those that wait for a line already
+  val enter  = WireDefault(false.B) // a line is asked for
+  val ends   = WireDefault(false.B) // the last that waited was replayed
   val asking = Wire(new Waiter)
   asking.bit  := s2.mark.bit(8, 0)
   asking.flag := s2.mark.flag

@@ -6,9 +6,9 @@ import chisel3.util._
 
 /** A range of lines that the tracer may write while it is valid. */
 class WriteGrant(p: TracerParameters) extends Bundle {
-  val valid = Bool()
-  val first = UInt(p.lineAddress.W)
-  val end   = UInt((p.lineAddress + 1).W) // after the last
+  val valid                    = Bool()
+  val first                    = UInt(p.lineAddress.W)
+  val end                      = UInt((p.lineAddress + 1).W) // after the last
   def covers(line: UInt): Bool = valid && line >= first && line < end
 }
 
@@ -39,13 +39,14 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     val suppress    = Input(Bool())
     val block       = Input(Bool()) // take no request of those clients at all: what is outstanding ends
     val fault       = Valid(new FaultReport)
-    val readLines   = Output(UInt(log2Ceil(p.ports + 1).W)) // answers taken from the memory in this cycle
-    val wroteLines  = Output(UInt(log2Ceil(p.ports + 1).W))
-    val quiet       = Output(Bool()) // with block: nothing of any client is outstanding
+    val readLines  = Output(UInt(log2Ceil(p.ports + 1).W)) // answers taken from the memory in this cycle
+    val wroteLines = Output(UInt(log2Ceil(p.ports + 1).W))
+    val quiet      = Output(Bool())                        // with block: nothing of any client is outstanding
   })
 
   private def portOf(line: UInt): UInt =
-    if (p.ports == 1) 0.U else line(p.interleaveLog2 - p.lineLog2 + log2Ceil(p.ports) - 1, p.interleaveLog2 - p.lineLog2)
+    if (p.ports == 1) 0.U
+    else line(p.interleaveLog2 - p.lineLog2 + log2Ceil(p.ports) - 1, p.interleaveLog2 - p.lineLog2)
   private def address(line: UInt): UInt = Cat(line, 0.U(p.lineLog2.W)).pad(64)
 
   private def blocked(client: Int, core: Int): Bool = if (client < core) blocking else false.B
@@ -86,7 +87,7 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
 
   /** The answer that client i takes in this cycle. */
   private def toClient[T <: Data](answers: Seq[DecoupledIO[T]], clientOf: T => UInt, i: Int): Valid[T] = {
-    val out = Wire(Valid(chiselTypeOf(answers.head.bits)))
+    val out  = Wire(Valid(chiselTypeOf(answers.head.bits)))
     val mine = answers.map(a => a.valid && clientOf(a.bits) === i.U)
     out.valid := mine.reduce(_ || _)
     out.bits  := PriorityMux(mine, answers.map(_.bits))
@@ -120,7 +121,7 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     val ar = Module(new TurnArbiter(new ReadRequest(p), readers))
     requests(port, io.reads.map(_.request), (r: ReadRequest) => r.line, readers - exemptReaders, ar)
     started(2 * port) := ar.io.taken
-    ar.io.note := 0.U
+    ar.io.note        := 0.U
 
     val arHead    = ar.io.out
     val arId      = Cat(ar.io.client, arHead.bits.tag)
@@ -165,9 +166,9 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     requests(port, io.writes.map(_.request), (w: WriteRequest) => w.line, writers - exemptWriters, aw)
     started(2 * port + 1) := aw.io.taken
 
-    val awHead    = aw.io.out
-    val awId      = Cat(aw.io.client, awHead.bits.tag)
-    val awIsCore  = aw.io.client < (writers - exemptWriters).U
+    val awHead   = aw.io.out
+    val awId     = Cat(aw.io.client, awHead.bits.tag)
+    val awIsCore = aw.io.client < (writers - exemptWriters).U
     // Judged a cycle before it is the head: nothing is taken back while a write is under way.
     aw.io.note := Cat(
       aw.io.next.line >= io.windowLines,
@@ -197,7 +198,7 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     awLocal.io.enq.valid := awHead.valid && awSink
     awLocal.io.enq.bits  := awId
     awHead.ready         := Mux(awSink, awLocal.io.enq.ready, bothSent)
-    awOffered := awHead.valid && !awSink && !bothSent
+    awOffered            := awHead.valid && !awSink && !bothSent
     when(awHead.valid && !awSink) {
       awSent := !bothSent && (awSent || axi.aw.ready)
       wSent  := !bothSent && (wSent || axi.w.ready)

@@ -32,13 +32,13 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
   val data       = UInt(p.lineBits.W)
   val phase      = Phase()
   val obj        = UInt(p.objectBits.W)
-  val region     = UInt(p.regionBits.W) // of the object
+  val region     = UInt(p.regionBits.W)     // of the object
   val count      = Bool()
   val klass      = UInt(64.W)
   val found      = Bool()
   val shape      = new Shape(p)
   val report     = Bool()
-  val extra      = UInt(32.W) // array length or mirror size
+  val extra      = UInt(32.W)               // array length or mirror size
   val extraSome  = Bool()
   val extraKnown = Bool()
   val notNull    = UInt(ScanJob.slots(p).W) // slots of the line
@@ -55,32 +55,32 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
   */
 class ObjectEvaluator(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
-    val config   = Input(new TraceConfig(p))
-    val hold     = Input(Bool())
-    val in       = Flipped(Decoupled(new EvaluateJob(p)))
-    val room     = Output(Bool()) // for two more: one may be on its way
-    val slot     = Output(UInt(log2Ceil(p.slots).W)) // whose what follows is
-    val slots    = Input(UInt(ScanJob.slots(p).W))   // References: which of the line's slots are the object's
-    val line     = Input(UInt(p.lineAddress.W))      // References: the line
-    val extension = Input(new Extension(p))          // Extension
-    val extend   = Valid(new Extension(p))           // how it is from now on
-    val live     = Decoupled(new LiveWords(p))
-    val seen     = Decoupled(UInt(64.W))
-    val deferred = Decoupled(new Deferred(p))
-    val giveBack = Decoupled(new Grey(p))
-    val scan     = Decoupled(new ScanJob(p))
-    val walk     = Decoupled(new WalkJob(p))
-    val continue = Decoupled(new Detour(p))
-    val end      = Valid(UInt(log2Ceil(p.slots).W))
-    val scanned  = Output(Bool())
-    val slotsRead = Output(UInt(ScanJob.slots(p).W)) // a cycle late
+    val config    = Input(new TraceConfig(p))
+    val hold      = Input(Bool())
+    val in        = Flipped(Decoupled(new EvaluateJob(p)))
+    val room      = Output(Bool())                    // for two more: one may be on its way
+    val slot      = Output(UInt(log2Ceil(p.slots).W)) // whose what follows is
+    val slots     = Input(UInt(ScanJob.slots(p).W))   // References: which of the line's slots are the object's
+    val line      = Input(UInt(p.lineAddress.W))      // References: the line
+    val extension = Input(new Extension(p))           // Extension
+    val extend    = Valid(new Extension(p))           // how it is from now on
+    val live      = Decoupled(new LiveWords(p))
+    val seen      = Decoupled(UInt(64.W))
+    val deferred  = Decoupled(new Deferred(p))
+    val giveBack  = Decoupled(new Grey(p))
+    val scan      = Decoupled(new ScanJob(p))
+    val walk      = Decoupled(new WalkJob(p))
+    val continue  = Decoupled(new Detour(p))
+    val end       = Valid(UInt(log2Ceil(p.slots).W))
+    val scanned   = Output(Bool())
+    val slotsRead = Output(UInt(ScanJob.slots(p).W))  // a cycle late
     val slotsNull = Output(UInt(ScanJob.slots(p).W))
-    val quiet    = Output(Bool())
-    val fault    = Valid(new FaultReport) // counted from the heap's start
+    val quiet     = Output(Bool())
+    val fault     = Valid(new FaultReport)            // counted from the heap's start
   })
   import Contract.ShapeKind
   private val depth = 4
-  val stage = Module(new Queue(new EvaluateJob(p), depth))
+  val stage         = Module(new Queue(new EvaluateJob(p), depth))
   stage.io.enq <> io.in
   io.room := stage.io.count <= (depth - 2).U
   val c     = io.config
@@ -88,8 +88,8 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val valid = stage.io.deq.valid
   val done  = WireDefault(false.B)
   stage.io.deq.ready := done
-  io.slot  := x.slot
-  io.quiet := !valid
+  io.slot            := x.slot
+  io.quiet           := !valid
 
   val sizing   = x.phase === Phase.Header || x.phase === Phase.Size
   val kind     = x.shape.kind
@@ -100,14 +100,14 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val needSize = x.phase === Phase.Header && ((array && !x.extraKnown) || mirror)
 
   // Size in bytes, arrays rounded up to the alignment.
-  val slack      = ((1.U(9.W) << c.alignmentLog2)(8, 0) - 1.U)(7, 0)
+  val slack                     = ((1.U(9.W) << c.alignmentLog2)(8, 0) - 1.U)(7, 0)
   private val (content, header) = ((x.extra.pad(40) << x.shape.elementLog2)(39, 0), x.shape.size.pad(40))
   // Three operands, one carry chain.
   private val carries = (content & header) | (content & slack) | (header & slack)
-  val arrayBytes = ((content ^ header ^ slack) + Cat(carries(38, 0), 0.U(1.W))) & ~slack.pad(40)
-  val bytes      = Mux(array, arrayBytes, Mux(mirror, Cat(x.extra, 0.U(3.W)), Cat(x.shape.size, 0.U(3.W)))).pad(40)
-  val start      = Cat(x.obj, 0.U(3.W))
-  val mirrorAt   = start +& c.mirrorOffset
+  val arrayBytes      = ((content ^ header ^ slack) + Cat(carries(38, 0), 0.U(1.W))) & ~slack.pad(40)
+  val bytes           = Mux(array, arrayBytes, Mux(mirror, Cat(x.extra, 0.U(3.W)), Cat(x.shape.size, 0.U(3.W)))).pad(40)
+  val start           = Cat(x.obj, 0.U(3.W))
+  val mirrorAt        = start +& c.mirrorOffset
 
   val counted  = RegInit(false.B)
   val reported = RegInit(false.B)
@@ -117,11 +117,11 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val wantSeen = sized && x.report && !reported
   val defers   = !x.found || kind >= ShapeKind.Reference.U
   val wantSent = sized && defers && !sent
-  io.live.valid       := wantLive
-  io.live.bits.region := x.region
-  io.live.bits.words  := bytes >> 3
-  io.seen.valid       := wantSeen
-  io.seen.bits        := x.klass
+  io.live.valid            := wantLive
+  io.live.bits.region      := x.region
+  io.live.bits.words       := bytes >> 3
+  io.seen.valid            := wantSeen
+  io.seen.bits             := x.klass
   io.deferred.valid        := wantSent
   io.deferred.bits.obj     := x.obj
   io.deferred.bits.unsized := !x.found && x.count
@@ -132,37 +132,37 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val arrayStart = x.shape.size >> 2
 
   // Which slots of this line are references: of the klass word's line, by where the object begins in it.
-  private val slots  = ScanJob.slots(p)
+  private val slots = ScanJob.slots(p)
   private val places = VecInit((0 until 8).map { place =>
     val at = Shape.placeInLine(place)
     if (at < 0) (x.shape.near >> -at)(slots - 1, 0) else (x.shape.near << at)(slots - 1, 0)
   })
-  val covered  = places(x.obj(2, 0))
-  val goesOn   = x.shape.beyond(x.obj(2, 0))
-  val arrayAt  = arrayStart(4, 0) +& Mux(x.obj(2, 0).andR, (-2).S(6.W).asUInt, Cat(0.U(2.W), x.obj(2, 0), 0.U(1.W)))
-  val elements = Mux((length >> 4).orR, Fill(slots, 1.U(1.W)), ScanJob.first(length(3, 0), slots))
+  val covered      = places(x.obj(2, 0))
+  val goesOn       = x.shape.beyond(x.obj(2, 0))
+  val arrayAt      = arrayStart(4, 0) +& Mux(x.obj(2, 0).andR, (-2).S(6.W).asUInt, Cat(0.U(2.W), x.obj(2, 0), 0.U(1.W)))
+  val elements     = Mux((length >> 4).orR, Fill(slots, 1.U(1.W)), ScanJob.first(length(3, 0), slots))
   val coveredArray = Mux((arrayStart >> 5).orR || arrayAt(5, 4) =/= 0.U, 0.U, (elements << arrayAt(3, 0))(slots - 1, 0))
   val ours = Mux(x.phase === Phase.Header, Mux(objArray, coveredArray, covered), io.slots) &
     Mux(c.wideOops, 0x5555.U, 0xffff.U)
-  val bare    = x.phase === Phase.Size || x.phase === Phase.Extension
+  val bare = x.phase === Phase.Size || x.phase === Phase.Extension
   io.scan.bits.obj  := x.obj
   io.scan.bits.data := x.data
   io.scan.bits.left := ours & x.notNull
 
-  val refs     = (instance && x.shape.hasBlocks) || (objArray && x.extraSome)
-  val toExtend = sizing && instance && x.shape.extended
+  val refs      = (instance && x.shape.hasBlocks) || (objArray && x.extraSome)
+  val toExtend  = sizing && instance && x.shape.extended
   val further   = x.phase === Phase.Extension
   val blockLine = VecInit(x.data(255, 0), x.data(511, 256))(io.extension.position(0))
-  io.walk.bits.slot   := x.slot
-  io.walk.bits.obj    := x.obj
-  io.walk.bits.bare   := bare
-  io.walk.bits.line   := Mux(sizing, (x.obj +& 1.U) >> 3, io.line)
-  io.walk.bits.stored := x.phase === Phase.References
-  io.walk.bits.placed := false.B
-  io.walk.bits.raw    := further
-  io.walk.bits.count  := Mux(objArray, 1.U, x.shape.blockCount(2, 0))
-  io.walk.bits.more   := further && io.extension.left > 4.U
-  io.walk.bits.size   := io.extension.size
+  io.walk.bits.slot        := x.slot
+  io.walk.bits.obj         := x.obj
+  io.walk.bits.bare        := bare
+  io.walk.bits.line        := Mux(sizing, (x.obj +& 1.U) >> 3, io.line)
+  io.walk.bits.stored      := x.phase === Phase.References
+  io.walk.bits.placed      := false.B
+  io.walk.bits.raw         := further
+  io.walk.bits.count       := Mux(objArray, 1.U, x.shape.blockCount(2, 0))
+  io.walk.bits.more        := further && io.extension.left > 4.U
+  io.walk.bits.size        := io.extension.size
   io.walk.bits.first.start := Mux(objArray, arrayStart, x.shape.blocks(0).start)
   io.walk.bits.first.end   := Mux(objArray, arrayStart +& length, x.shape.blocks(0).end)
   when(further) { io.walk.bits.count := Mux(io.extension.left > 4.U, 4.U, io.extension.left(2, 0)) }
@@ -190,7 +190,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val toKeep = ready && sizing && (needSize || (sized && toExtend))
   val toEnd  = ready && sized && !refs
   // To the scanner and to the walk in one cycle; not to the walk if this line is all.
-  val isAll   = x.phase === Phase.Header && !objArray && !goesOn
+  val isAll    = x.phase === Phase.Header && !objArray && !goesOn
   val scanOpen = bare || io.scan.ready
   val walkOpen = isAll || io.walk.ready
   io.scan.valid     := toScan && !bare && walkOpen
@@ -198,20 +198,20 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.continue.valid := toKeep
   val scans     = toScan && scanOpen && walkOpen
   val givenBack = io.giveBack.fire
-  done := toEnd || scans || (toKeep && io.continue.ready) || givenBack
+  done         := toEnd || scans || (toKeep && io.continue.ready) || givenBack
   io.end.valid := toEnd || (scans && isAll) || givenBack
   // Of the extension, the blocks after these.
   io.extend.valid         := (toKeep && !needSize) || (io.walk.fire && further)
   io.extend.bits.position := Mux(further, io.extension.position + 1.U, Cat(x.shape.extension, 0.U(1.W)))
   io.extend.bits.left     := Mux(further, io.extension.left - 4.U, x.shape.blockCount)
   io.extend.bits.size     := Mux(further, io.extension.size, x.shape.size)
-  io.end.bits  := x.slot
-  io.scanned   := done && sized && !givenBack && (instance || objArray)
-  io.slotsRead := RegNext(Mux(scans && !bare, ours, 0.U), 0.U)
-  io.slotsNull := RegNext(Mux(scans && !bare, ours & ~x.notNull, 0.U), 0.U)
-  counted  := !done && (counted || io.live.fire)
-  reported := !done && (reported || io.seen.fire)
-  sent     := !done && (sent || io.deferred.fire)
+  io.end.bits             := x.slot
+  io.scanned              := done && sized && !givenBack && (instance || objArray)
+  io.slotsRead            := RegNext(Mux(scans && !bare, ours, 0.U), 0.U)
+  io.slotsNull            := RegNext(Mux(scans && !bare, ours & ~x.notNull, 0.U), 0.U)
+  counted                 := !done && (counted || io.live.fire)
+  reported                := !done && (reported || io.seen.fire)
+  sent                    := !done && (sent || io.deferred.fire)
 
   // What cannot be right.
   val sizeLate   = RegNext(valid && sizing && x.found, false.B)

@@ -77,18 +77,22 @@ case class TracerParameters(
   val lineBits: Int    = 512
   val lineLog2: Int    = 6
   val lineAddress: Int = windowAddressBits - lineLog2
+
   /** An object is known by its heap offset in units of eight bytes, whatever the alignment: one width for all. */
   val objectBits: Int = heapAddressBits - 3
+
   /** A mark bit's number; alignments above eight leave the top bits zero. */
-  val laneLog2: Int = log2Ceil(lanes)
+  val laneLog2: Int   = log2Ceil(lanes)
   val regionBits: Int = heapAddressBits - 16
   val flagLog2: Int   = log2Ceil(rescanFlags)
+
   /** Greys of one spilled line: object and count flag each. */
   val greysPerLine: Int = lineBits / (objectBits + 1)
   require(greyDepth >= 4 * (slots + greysPerLine), s"greyDepth of preset $name is too small for $slots slots")
 
   /** Lines that a lane asks for ahead of long objects. */
   val prefetches: Int = 4
+
   /** Widest tag of any memory client. */
   val tagBits: Int =
     Seq(log2Ceil(slots + prefetches), log2Ceil(bitmapMisses), log2Ceil(sweepReads), log2Ceil(shapeWalks), 3).max

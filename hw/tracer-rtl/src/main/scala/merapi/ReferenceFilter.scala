@@ -39,7 +39,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val sweeping   = Output(Bool())
     val in         = Flipped(Decoupled(new RawReference(p)))
     val out        = Decoupled(new Reference(p))
-    val ended      = Output(UInt(2.W)) // so many references ended here
+    val ended      = Output(UInt(2.W))              // so many references ended here
     val outside    = Output(Bool())
     val above      = Output(Bool())
     val filtered   = Output(Bool())
@@ -60,9 +60,9 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   }
   val c = io.config
   // An address is one addition away from its offset.
-  val narrow     = !c.wideOops && !io.in.bits.host
-  val scaled     = (io.in.bits.value(31, 0).pad(48) << c.narrowShift).pad(64)(63, 0)
-  val found      = Module(new Queue(new Found, 2))
+  val narrow = !c.wideOops && !io.in.bits.host
+  val scaled = (io.in.bits.value(31, 0).pad(48) << c.narrowShift).pad(64)(63, 0)
+  val found  = Module(new Queue(new Found, 2))
   found.io.enq.valid       := io.in.valid
   io.in.ready              := found.io.enq.ready
   found.io.enq.bits.offset := Mux(narrow, scaled, io.in.bits.value) + Mux(narrow, c.fromNarrow, c.fromWide)
@@ -77,7 +77,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
 
   // Recently tested: written when a reference goes on. The write may come too late for the next reference: it is then
   // tested once more, which costs a cycle and nothing else.
-  val indexBits = log2Ceil(recent)
+  val indexBits                        = log2Ceil(recent)
   private def indexOf(obj: UInt): UInt = (obj ^ (obj >> indexBits))(indexBits - 1, 0)
   class Entry extends Bundle {
     val valid = Bool()

@@ -24,33 +24,33 @@ class Completion extends Bundle {
 class Reporter(p: TracerParameters) extends Module {
   private val words = Contract.EntryWords.toInt
   val io = IO(new Bundle {
-    val config   = Input(new TraceConfig(p))
-    val cycle    = Input(UInt(32.W))
-    val ring     = Input(UInt(p.lineAddress.W))
-    val ringLog2 = Input(UInt(5.W))
-    val consumed = Input(UInt(64.W)) // by the host
-    val seen     = Vec(p.lanes, Flipped(Decoupled(UInt(64.W))))
-    val deferred = Vec(p.lanes, Flipped(Decoupled(new Deferred(p))))
-    val control  = Flipped(Decoupled(new Completion)) // goes behind everything batched so far
-    val flush    = Input(Bool())
-    val restart  = Input(Bool()) // pulse: a handshake, the ring is empty
-    val drop     = Input(Bool()) // forget batches and take nothing (abort, fault)
-    val forget   = Input(Bool()) // pulse: report klasses anew
-    val written  = Output(UInt(64.W))
-    val produced = Output(UInt(64.W))
-    val empty    = Output(Bool()) // no batch, no entry waits
-    val quiet    = Output(Bool())
-    val full     = Output(Bool()) // an entry waits for the host
+    val config        = Input(new TraceConfig(p))
+    val cycle         = Input(UInt(32.W))
+    val ring          = Input(UInt(p.lineAddress.W))
+    val ringLog2      = Input(UInt(5.W))
+    val consumed      = Input(UInt(64.W))                  // by the host
+    val seen          = Vec(p.lanes, Flipped(Decoupled(UInt(64.W))))
+    val deferred      = Vec(p.lanes, Flipped(Decoupled(new Deferred(p))))
+    val control       = Flipped(Decoupled(new Completion)) // goes behind everything batched so far
+    val flush         = Input(Bool())
+    val restart       = Input(Bool())                      // pulse: a handshake, the ring is empty
+    val drop          = Input(Bool())                      // forget batches and take nothing (abort, fault)
+    val forget        = Input(Bool())                      // pulse: report klasses anew
+    val written       = Output(UInt(64.W))
+    val produced      = Output(UInt(64.W))
+    val empty         = Output(Bool())                     // no batch, no entry waits
+    val quiet         = Output(Bool())
+    val full          = Output(Bool())                     // an entry waits for the host
     val reportedSeen  = Output(Bool())
     val reportedDefer = Output(Bool())
-    val write    = new WritePort(p)
+    val write         = new WritePort(p)
   })
   // What is to be reported, six words a batch: seen, deferred, unsized. A memory for each place, so that a batch is read
   // as a whole; at most one word comes a cycle.
-  private val batches = 3
+  private val batches                          = 3
   val Seq(seenBatch, deferBatch, unsizedBatch) = Seq.tabulate(batches)(i => i)
-  val items  = Seq.fill(words)(Mem(batches, UInt(64.W)))
-  val counts = RegInit(VecInit(Seq.fill(batches)(0.U(log2Ceil(words + 1).W))))
+  val items                                    = Seq.fill(words)(Mem(batches, UInt(64.W)))
+  val counts                                   = RegInit(VecInit(Seq.fill(batches)(0.U(log2Ceil(words + 1).W))))
 
   val produced = RegInit(0.U(64.W)) // entries given to memory
   val written  = RegInit(0.U(64.W))
@@ -62,11 +62,11 @@ class Reporter(p: TracerParameters) extends Module {
   val room = RegNext(!(used >> io.ringLog2)(0), false.B)
 
   // Seal: control entries push everything batched ahead of them; klasses go before the objects that showed them.
-  val push  = RegNext(io.flush, false.B) || io.control.valid
-  val wants = counts.map(n => n === words.U || (push && n =/= 0.U))
-  val seal  = state === State.Idle && !io.drop && wants.reduce(_ || _)
-  val kinds = Seq(Contract.Comp.ShapeSeen, Contract.Comp.Defer, Contract.Comp.Defer)
-  val flags = Seq(0, 0, 1 << Contract.DeferFlag.Unsized)
+  val push    = RegNext(io.flush, false.B) || io.control.valid
+  val wants   = counts.map(n => n === words.U || (push && n =/= 0.U))
+  val seal    = state === State.Idle && !io.drop && wants.reduce(_ || _)
+  val kinds   = Seq(Contract.Comp.ShapeSeen, Contract.Comp.Defer, Contract.Comp.Defer)
+  val flags   = Seq(0, 0, 1 << Contract.DeferFlag.Unsized)
   val waiting = WireDefault(false.B) // a report that is not in a batch yet
   io.control.ready := state === State.Idle && !io.drop && !wants.reduce(_ || _) && !waiting
   val sealAt = PriorityEncoder(wants)
@@ -77,12 +77,12 @@ class Reporter(p: TracerParameters) extends Module {
     entry.arg   := 0.U
     for (k <- 0 until words) entry.payload(k) := Mux(counts(sealAt) > k.U, items(k).read(sealAt), 0.U)
     counts(sealAt) := 0.U
-    state := State.Ready
+    state          := State.Ready
   }.elsewhen(io.control.fire) {
     entry := io.control.bits
     state := State.Ready
   }
-  io.write.request.valid := state === State.Ready && room && !io.drop
+  io.write.request.valid    := state === State.Ready && room && !io.drop
   io.write.request.bits.tag := 0.U
   val slotMask = ((1.U(32.W) << io.ringLog2) - 1.U)(31, 0)
   io.write.request.bits.line := RegNext(io.ring + (produced(31, 0) & slotMask)) // no entry follows at once
@@ -106,42 +106,44 @@ class Reporter(p: TracerParameters) extends Module {
   }
   io.written  := written
   io.produced := produced
-  io.full    := state === State.Ready && !room
-  io.quiet   := state =/= State.Wait
+  io.full     := state === State.Ready && !room
+  io.quiet    := state =/= State.Wait
 
   // Klasses: one is looked up, judged in the next cycle, and leaves then or when there is room.
   val seenPick = Module(new RRArbiter(UInt(64.W), p.lanes))
   // Lanes have places of their own here, ready by themselves; what is in them counts as batched.
   val seenIn = io.seen.map(s => Queue(s, 2, flush = Some(io.drop)))
   seenPick.io.in.zip(seenIn).foreach { case (a, b) => a <> b }
-  val seenNext = Queue(seenPick.io.out, 2, flush = Some(io.drop))
+  val seenNext          = Queue(seenPick.io.out, 2, flush = Some(io.drop))
   private val indexBits = log2Ceil(p.seenKlasses)
   // Forgotten one a cycle; meanwhile nothing is known, and a klass may be reported once more.
   class Known extends Bundle {
     val valid = Bool()
     val klass = UInt(64.W)
   }
-  val known      = SyncReadMem(p.seenKlasses, new Known)
-  val forgetting = RegInit(false.B) // every cycle begins with it, so that what the memory held at first is never looked at
+  val known = SyncReadMem(p.seenKlasses, new Known)
+  val forgetting = RegInit(
+    false.B
+  ) // every cycle begins with it, so that what the memory held at first is never looked at
   val forgetNext = RegInit(0.U(indexBits.W))
-  val judging = RegInit(false.B)
-  val klass   = Reg(UInt(64.W))
-  val at      = Reg(UInt(indexBits.W))
-  val nextAt  = Fold(seenNext.bits, 64, indexBits)
-  val entryAt = known.read(nextAt) // in the cycle after
-  val found   = Reg(Bool())
-  val judged  = RegInit(false.B)
-  val deferNext = Wire(Decoupled(new Deferred(p)))
-  val sealSeen = seal && sealAt === 0.U
-  val leaves   = judged && !io.drop && (found || (counts(seenBatch) =/= words.U && !sealSeen && !deferNext.fire))
+  val judging    = RegInit(false.B)
+  val klass      = Reg(UInt(64.W))
+  val at         = Reg(UInt(indexBits.W))
+  val nextAt     = Fold(seenNext.bits, 64, indexBits)
+  val entryAt    = known.read(nextAt) // in the cycle after
+  val found      = Reg(Bool())
+  val judged     = RegInit(false.B)
+  val deferNext  = Wire(Decoupled(new Deferred(p)))
+  val sealSeen   = seal && sealAt === 0.U
+  val leaves     = judged && !io.drop && (found || (counts(seenBatch) =/= words.U && !sealSeen && !deferNext.fire))
   seenNext.ready := !judging && !judged
   when(seenNext.fire) {
     klass := seenNext.bits
     at    := nextAt
   }
-  found   := Mux(judging, entryAt.valid && entryAt.klass === klass && !forgetting, found)
-  judging := seenNext.fire && !io.drop
-  judged  := (judging || (judged && !leaves)) && !io.drop
+  found           := Mux(judging, entryAt.valid && entryAt.klass === klass && !forgetting, found)
+  judging         := seenNext.fire && !io.drop
+  judged          := (judging || (judged && !leaves)) && !io.drop
   io.reportedSeen := leaves && !found
   when(forgetting) {
     forgetNext := forgetNext + 1.U
@@ -160,7 +162,7 @@ class Reporter(p: TracerParameters) extends Module {
 
   // Objects.
   val deferPick = Module(new RRArbiter(new Deferred(p), p.lanes))
-  val deferIn = io.deferred.map(d => Queue(d, 2, flush = Some(io.drop)))
+  val deferIn   = io.deferred.map(d => Queue(d, 2, flush = Some(io.drop)))
   deferPick.io.in.zip(deferIn).foreach { case (a, b) => a <> b }
   deferNext <> Queue(deferPick.io.out, 2, flush = Some(io.drop))
   val unsized = deferNext.bits.unsized

@@ -13,13 +13,13 @@ object Phase extends ChiselEnum {
 }
 
 class LaneEvents extends Bundle {
-  val scanned   = Bool()
-  val hit       = Bool()
-  val missed    = Bool()
-  val stale     = Bool()
-  val fetched   = Bool()
-  val slotsRead = UInt(5.W)
-  val slotsNull = UInt(5.W)
+  val scanned     = Bool()
+  val hit         = Bool()
+  val missed      = Bool()
+  val stale       = Bool()
+  val fetched     = Bool()
+  val slotsRead   = UInt(5.W)
+  val slotsNull   = UInt(5.W)
   val stallGrey   = Bool()
   val stallMemory = Bool()
   val stallMark   = Bool()
@@ -71,9 +71,9 @@ class ScanLane(p: TracerParameters) extends Module {
     val powerUp    = Input(Bool())
     val config     = Input(new TraceConfig(p))
     val hold       = Input(Bool())
-    val arraysWait = Input(Bool()) // some lane has enough to do
-    val invalidate = Input(Bool()) // pulse, when quiet
-    val dropShapes = Input(Bool()) // pulse
+    val arraysWait = Input(Bool())                         // some lane has enough to do
+    val invalidate = Input(Bool())                         // pulse, when quiet
+    val dropShapes = Input(Bool())                         // pulse
     val fill       = Input(new LimitFill(p))
     val ask        = Decoupled(UInt((p.regionBits - 3).W)) // for limits
     val grey       = Flipped(Decoupled(new Grey(p)))
@@ -86,8 +86,8 @@ class ScanLane(p: TracerParameters) extends Module {
     val shareOut   = Decoupled(new LanePiece(p))
     val shapes     = new ShapePort(p)
     val lines      = new ReadPort(p)
-    val empty      = Output(Bool()) // no object in any slot
-    val quiet      = Output(Bool()) // nothing moves, nothing is outstanding
+    val empty      = Output(Bool())                        // no object in any slot
+    val quiet      = Output(Bool())                        // nothing moves, nothing is outstanding
     val events     = Output(new LaneEvents)
     val fault      = Valid(new FaultReport)
   })
@@ -103,42 +103,42 @@ class ScanLane(p: TracerParameters) extends Module {
     val fresh = Bool() // its klass word's line is wanted
   }
 
-  val free      = RegInit(((BigInt(1) << p.slots) - 1).U(p.slots.W))
-  val fresh     = RegInit(0.U(p.slots.W))
-  val held      = Mem(p.slots, new Held)
+  val free  = RegInit(((BigInt(1) << p.slots) - 1).U(p.slots.W))
+  val fresh = RegInit(0.U(p.slots.W))
+  val held  = Mem(p.slots, new Held)
   // What a slot remembers between two lines: the line to be fetched next (counted from the heap's first, and around),
   // what it is, which of its slots are the object's; where the object's size is; its shape's further blocks.
   class SizeAt extends Bundle {
     val word  = UInt(4.W)
     val klass = UInt(64.W)
   }
-  val nextLine   = Mem(p.slots, UInt(p.lineAddress.W))
-  val phases     = Mem(p.slots, Phase())
-  val slotsAt    = Mem(p.slots, UInt(ScanJob.slots(p).W))
-  val sizeAt     = Mem(p.slots, new SizeAt)
-  val extensions = Mem(p.slots, new Extension(p))
-  val continued = Module(new Queue(UInt(slotBits.W), p.slots))
-  val longs     = Module(new Queue(UInt(slotBits.W), p.slots)) // of arrays with lines left
+  val nextLine                        = Mem(p.slots, UInt(p.lineAddress.W))
+  val phases                          = Mem(p.slots, Phase())
+  val slotsAt                         = Mem(p.slots, UInt(ScanJob.slots(p).W))
+  val sizeAt                          = Mem(p.slots, new SizeAt)
+  val extensions                      = Mem(p.slots, new Extension(p))
+  val continued                       = Module(new Queue(UInt(slotBits.W), p.slots))
+  val longs                           = Module(new Queue(UInt(slotBits.W), p.slots)) // of arrays with lines left
   private def bitOf(slot: UInt): UInt = UIntToOH(slot, p.slots)
 
   // Issue: continuations first, they hold a slot already, then objects whose shape has come; long arrays last.
-  val check   = Module(new LimitCheck(p, new Issue))
-  val misses  = Module(new ShapeMisses(p))
-  val again   = misses.io.again
-  val slotNew = PriorityEncoder(free)
+  val check    = Module(new LimitCheck(p, new Issue))
+  val misses   = Module(new ShapeMisses(p))
+  val again    = misses.io.again
+  val slotNew  = PriorityEncoder(free)
   val onFirst  = continued.io.deq.valid || again.valid
   val takeGrey = !onFirst && io.grey.valid && free.orR
   // An array that holds the last free slot must not wait for a store that only this lane empties.
   val takeLong = !onFirst && !takeGrey && longs.io.deq.valid && (!io.arraysWait || !free.orR)
   val goOn     = onFirst || takeLong
   val slotOn   = Mux(continued.io.deq.valid, continued.io.deq.bits, Mux(again.valid, again.bits, longs.io.deq.bits))
-  check.io.config     := c
-  check.io.fill       := io.fill
+  check.io.config := c
+  check.io.fill   := io.fill
   io.ask <> check.io.ask
-  check.io.in.valid           := !io.hold && (goOn || takeGrey)
+  check.io.in.valid := !io.hold && (goOn || takeGrey)
   val newHeld = Wire(new Held) // a grey, else a piece of another lane's array
   val oldHeld = held.read(slotOn)
-  check.io.in.bits.obj        := Mux(goOn, oldHeld.obj, io.grey.bits.obj)
+  check.io.in.bits.obj := Mux(goOn, oldHeld.obj, io.grey.bits.obj)
   val greyRegion = c.region(io.grey.bits.obj)
   check.io.region             := Mux(goOn, oldHeld.region, greyRegion)
   check.io.in.bits.data.slot  := Mux(goOn, slotOn, slotNew)
@@ -155,9 +155,9 @@ class ScanLane(p: TracerParameters) extends Module {
   val tooLate  = issueObj > lastObj
   val go       = issue.bits.below && !tooLate
   val fetch    = Module(new LineFetch(p))
-  fetch.io.powerUp           := io.powerUp
-  fetch.io.invalidate        := io.invalidate
-  fetch.io.rest              := !check.io.busy
+  fetch.io.powerUp    := io.powerUp
+  fetch.io.invalidate := io.invalidate
+  fetch.io.rest       := !check.io.busy
   io.lines <> fetch.io.read
   fetch.io.request.valid     := issue.valid && go
   fetch.io.request.bits.slot := issue.bits.data.slot
@@ -188,19 +188,19 @@ class ScanLane(p: TracerParameters) extends Module {
     val word  = UInt(4.W)
     val klass = UInt(64.W)
   }
-  val arrived   = Module(new Queue(new Arrived, places))
-  val come      = fetch.io.line.bits
-  val comeSize  = sizeAt.read(come.slot)
+  val arrived  = Module(new Queue(new Arrived, places))
+  val come     = fetch.io.line.bits
+  val comeSize = sizeAt.read(come.slot)
   // The object's second word, by its first.
   val comeWords = VecInit((0 until 8).map(i => (i + 1) % 8).map(i => come.data(64 * i + 63, 64 * i)))
   val comeWord  = comeWords(held.read(come.slot).obj(2, 0))
   val comeFresh = fresh(come.slot)
-  fetch.io.room      := arrived.io.count <= (places - 2).U
-  fetch.io.line.ready      := arrived.io.enq.ready
-  arrived.io.enq.valid     := fetch.io.line.valid
-  arrived.io.enq.bits.slot := come.slot
-  arrived.io.enq.bits.data := come.data
-  arrived.io.enq.bits.word := comeSize.word
+  fetch.io.room             := arrived.io.count <= (places - 2).U
+  fetch.io.line.ready       := arrived.io.enq.ready
+  arrived.io.enq.valid      := fetch.io.line.valid
+  arrived.io.enq.bits.slot  := come.slot
+  arrived.io.enq.bits.data  := come.data
+  arrived.io.enq.bits.word  := comeSize.word
   arrived.io.enq.bits.phase := Mux(comeFresh, Phase.Header, phases.read(come.slot))
   arrived.io.enq.bits.klass := Mux(
     comeFresh,
@@ -221,10 +221,10 @@ class ScanLane(p: TracerParameters) extends Module {
   val needs    = inHeader || a.phase === Phase.Size
   val e        = evaluate.io.in
   arrived.io.deq.ready := evaluate.io.room
-  aValid := arrived.io.deq.fire
-  a      := arrived.io.deq.bits
+  aValid               := arrived.io.deq.fire
+  a                    := arrived.io.deq.bits
   val arrivedHeld = held.read(arrived.io.deq.bits.slot)
-  aHeld  := arrivedHeld
+  aHeld := arrivedHeld
   // An array's length follows the klass word; another size is where it was said to be.
   val lengthAt = Cat(arrivedHeld.obj(2, 0), 0.U(1.W)) + Mux(c.wideKlass, 4.U(4.W), 3.U(4.W))
   val extraAt  = RegNext(Mux(arrived.io.deq.bits.phase === Phase.Header, lengthAt, arrived.io.deq.bits.word))
@@ -237,13 +237,13 @@ class ScanLane(p: TracerParameters) extends Module {
   cache.io.invalidate := io.invalidate || io.dropShapes
   cache.io.answer     := io.shapes.answer
   val missed = Wire(Valid(new ShapeMiss(p)))
-  missed.valid      := RegNext(aValid && needs && !cache.io.hit, false.B)
-  missed.bits.slot  := RegNext(a.slot)
-  missed.bits.klass := RegNext(a.klass)
-  missed.bits.again := RegNext(cache.io.torn)
-  cache.io.miss  := missed
-  misses.io.miss := missed
-  misses.io.guards := cache.io.guarded
+  missed.valid           := RegNext(aValid && needs && !cache.io.hit, false.B)
+  missed.bits.slot       := RegNext(a.slot)
+  missed.bits.klass      := RegNext(a.klass)
+  missed.bits.again      := RegNext(cache.io.torn)
+  cache.io.miss          := missed
+  misses.io.miss         := missed
+  misses.io.guards       := cache.io.guarded
   misses.io.answer.valid := io.shapes.answer.valid
   misses.io.answer.bits  := io.shapes.answer.bits.hash
   io.shapes.klass <> misses.io.ask
@@ -253,26 +253,26 @@ class ScanLane(p: TracerParameters) extends Module {
   cache.io.gone(1).bits  := staleSlot
 
   // Reported when the object is evaluated for good, not when it goes for its size first.
-  val kindLate   = RegNext(cache.io.shape.kind)
-  val arrayLate  = kindLate === Contract.ShapeKind.ObjArray.U || kindLate === Contract.ShapeKind.PrimArray.U
+  val kindLate  = RegNext(cache.io.shape.kind)
+  val arrayLate = kindLate === Contract.ShapeKind.ObjArray.U || kindLate === Contract.ShapeKind.PrimArray.U
   val sizesLater = RegNext(inHeader) &&
     (kindLate === Contract.ShapeKind.Mirror.U || arrayLate && !RegNext(e.bits.extraKnown))
-  cache.io.setSeen    := RegNext(cache.io.found) && !sizesLater
-  cache.io.forgetSeen := RegNext(io.giveBack.fire, false.B)
-  e.bits.slot   := a.slot
-  e.bits.data   := a.data
-  e.bits.phase  := a.phase
-  e.bits.obj    := aHeld.obj
-  e.bits.count  := aHeld.count
-  e.bits.region := aHeld.region
-  e.bits.klass  := a.klass
-  e.bits.found  := cache.io.found
-  e.bits.shape  := cache.io.shape
-  e.bits.report := cache.io.found && !cache.io.seen && !cache.io.shape.quiet
-  e.bits.extra      := VecInit((0 until 16).map(i => a.data(32 * i + 31, 32 * i)))(extraAt)
-  e.bits.extraSome  := e.bits.extra =/= 0.U
-  e.bits.notNull    := ScanJob.notNull(p, a.data, c.wideOops)
-  e.bits.extraKnown := !inHeader || !c.wideKlass || aHeld.obj(2, 0) =/= 6.U // else in the next line
+  cache.io.setSeen      := RegNext(cache.io.found) && !sizesLater
+  cache.io.forgetSeen   := RegNext(io.giveBack.fire, false.B)
+  e.bits.slot           := a.slot
+  e.bits.data           := a.data
+  e.bits.phase          := a.phase
+  e.bits.obj            := aHeld.obj
+  e.bits.count          := aHeld.count
+  e.bits.region         := aHeld.region
+  e.bits.klass          := a.klass
+  e.bits.found          := cache.io.found
+  e.bits.shape          := cache.io.shape
+  e.bits.report         := cache.io.found && !cache.io.seen && !cache.io.shape.quiet
+  e.bits.extra          := VecInit((0 until 16).map(i => a.data(32 * i + 31, 32 * i)))(extraAt)
+  e.bits.extraSome      := e.bits.extra =/= 0.U
+  e.bits.notNull        := ScanJob.notNull(p, a.data, c.wideOops)
+  e.bits.extraKnown     := !inHeader || !c.wideKlass || aHeld.obj(2, 0) =/= 6.U // else in the next line
   evaluate.io.slots     := slotsAt.read(evaluate.io.slot)
   evaluate.io.line      := nextLine.read(evaluate.io.slot)
   evaluate.io.extension := extensions.read(evaluate.io.slot)
@@ -318,7 +318,7 @@ class ScanLane(p: TracerParameters) extends Module {
 
   // Taken when the evaluator has nothing for the walk, and no grey wants the slot.
   val piece = pieceIn.io.deq.bits
-  takePiece := pieceIn.io.deq.valid && free.orR && !io.grey.valid && evaluate.io.quiet && walk.io.in.ready
+  takePiece            := pieceIn.io.deq.valid && free.orR && !io.grey.valid && evaluate.io.quiet && walk.io.in.ready
   pieceIn.io.deq.ready := takePiece
   walk.io.in <> evaluate.io.walk
   when(evaluate.io.quiet) {
@@ -380,20 +380,20 @@ class ScanLane(p: TracerParameters) extends Module {
   told.valid        := RegNext(wrong.valid, false.B)
   told.bits         := RegNext(wrong.bits)
   told.bits.address := c.heapBase + RegNext(wrong.bits.address)
-  io.fault := FaultReport.first(Seq(told, check.io.fault))
-  io.empty    := free.andR && !pieceIn.io.deq.valid && !scan.io.busy
+  io.fault          := FaultReport.first(Seq(told, check.io.fault))
+  io.empty          := free.andR && !pieceIn.io.deq.valid && !scan.io.busy
   io.quiet := !check.io.busy && fetch.io.quiet && !isNew && !guesses && !arrived.io.deq.valid && !aValid &&
     !misses.io.busy && !stale && !(pieceIn.io.deq.valid && free.orR && !io.grey.valid) && evaluate.io.quiet &&
     walk.io.quiet && !walk.io.prefetch.valid && !scan.io.busy
-  io.events.scanned     := evaluate.io.scanned
-  io.events.hit         := RegNext(cache.io.accept && cache.io.found, false.B)
-  io.events.missed      := io.shapes.klass.fire
-  io.events.stale       := stale
-  io.events.fetched     := fetch.io.fetched
-  io.events.slotsRead   := PopCount(evaluate.io.slotsRead)
-  io.events.slotsNull   := PopCount(evaluate.io.slotsNull)
-  io.events.stallGrey   := free.andR && !io.grey.valid
-  io.events.stallMark   := io.references.valid && !io.references.ready
+  io.events.scanned   := evaluate.io.scanned
+  io.events.hit       := RegNext(cache.io.accept && cache.io.found, false.B)
+  io.events.missed    := io.shapes.klass.fire
+  io.events.stale     := stale
+  io.events.fetched   := fetch.io.fetched
+  io.events.slotsRead := PopCount(evaluate.io.slotsRead)
+  io.events.slotsNull := PopCount(evaluate.io.slotsNull)
+  io.events.stallGrey := free.andR && !io.grey.valid
+  io.events.stallMark := io.references.valid && !io.references.ready
   // Nothing in hand, and objects that wait.
   val idles = RegNext(!free.andR && !arrived.io.deq.valid && !aValid && !scan.io.busy, false.B)
   io.events.stallShape  := idles && misses.io.busy

@@ -23,22 +23,22 @@ class ShapeCache(p: TracerParameters) extends Module {
   private val seenBits  = 4
   private val ageBits   = 10 // log2 of the cycles for which an absent shape is believed, once or twice
   val io = IO(new Bundle {
-    val powerUp    = Input(Bool()) // the first reset, after which on-chip memory holds anything
+    val powerUp    = Input(Bool())     // the first reset, after which on-chip memory holds anything
     val next       = Input(UInt(64.W)) // klass word whose set is read
     val klass      = Input(UInt(64.W)) // the same a cycle later: what follows is for it
     val hit        = Output(Bool())
     val found      = Output(Bool())
     val shape      = Output(new Shape(p))
     val seen       = Output(Bool())
-    val torn       = Output(Bool()) // entries cannot be read now
-    val accept     = Input(Bool())  // the answer was taken
-    val setSeen    = Input(Bool())  // a cycle after accept: mark it reported
-    val forgetSeen = Input(Bool())  // a report did not leave after all
+    val torn       = Output(Bool())    // entries cannot be read now
+    val accept     = Input(Bool())     // the answer was taken
+    val setSeen    = Input(Bool())     // a cycle after accept: mark it reported
+    val forgetSeen = Input(Bool())     // a report did not leave after all
     val invalidate = Input(Bool())
     val miss       = Flipped(Valid(new ShapeMiss(p)))
-    val guarded    = Output(Bool()) // the slot of `miss` guards its set
-    val gone       = Vec(2, Flipped(Valid(UInt(slotBits.W)))) // slots that found their entry, or ended
-    val answer     = Flipped(Valid(new ShapeAnswer(p)))
+    val guarded    = Output(Bool())    // the slot of `miss` guards its set
+    val gone   = Vec(2, Flipped(Valid(UInt(slotBits.W)))) // slots that found their entry, or ended
+    val answer = Flipped(Valid(new ShapeAnswer(p)))
   })
   class Entry extends Bundle {
     val epoch = UInt(epochBits.W)
@@ -76,9 +76,9 @@ class ShapeCache(p: TracerParameters) extends Module {
 
   // Klass words are aligned to eight bytes or are shifted; fold everything.
   private def setOf(klass: UInt): UInt = Fold(klass, 64, setBits)
-  val nextSet = setOf(io.next)
-  val set     = RegNext(nextSet)
-  val reads   = ways.map(_.read(nextSet))
+  val nextSet                          = setOf(io.next)
+  val set                              = RegNext(nextSet)
+  val reads                            = ways.map(_.read(nextSet))
   val hits = reads.map { r =>
     r.epoch === epoch && r.klass === io.klass && (r.found || r.age === now || r.age + 1.U === now)
   }

@@ -29,19 +29,19 @@ class ShapeMisses(p: TracerParameters) extends Module {
   private val hashes   = 1 << ShapeHash.bits
   val io = IO(new Bundle {
     val miss   = Flipped(Valid(new ShapeMiss(p)))
-    val guards = Input(Bool()) // the slot of `miss` guards its set
+    val guards = Input(Bool())                          // the slot of `miss` guards its set
     val answer = Flipped(Valid(UInt(ShapeHash.bits.W))) // hash of a klass that was looked up
     val ask    = Decoupled(new ShapeAsk)
-    val again  = Decoupled(UInt(slotBits.W)) // a slot that is to look again
-    val busy   = Output(Bool())              // a question is under way
+    val again  = Decoupled(UInt(slotBits.W))            // a slot that is to look again
+    val busy   = Output(Bool())                         // a question is under way
   })
-  private def bitOf(slot: UInt): UInt     = UIntToOH(slot, p.slots)
-  private def hashBit(hash: UInt): UInt   = UIntToOH(hash, hashes)
-  val waits   = RegInit(0.U(p.slots.W))
-  val come    = RegInit(0.U(p.slots.W))
-  val pending = RegInit(0.U(hashes.W))
-  val hashOf  = Reg(Vec(p.slots, UInt(ShapeHash.bits.W)))
-  val told    = io.answer.bits
+  private def bitOf(slot: UInt): UInt   = UIntToOH(slot, p.slots)
+  private def hashBit(hash: UInt): UInt = UIntToOH(hash, hashes)
+  val waits                             = RegInit(0.U(p.slots.W))
+  val come                              = RegInit(0.U(p.slots.W))
+  val pending                           = RegInit(0.U(hashes.W))
+  val hashOf                            = Reg(Vec(p.slots, UInt(ShapeHash.bits.W)))
+  val told                              = io.answer.bits
 
   class Question extends ShapeAsk {
     val sure = Bool() // not to be dropped
@@ -74,7 +74,7 @@ class ShapeMisses(p: TracerParameters) extends Module {
     asks.io.deq.valid && (head.sure || (pending(head.hash) && !(io.answer.valid && told === head.hash)))
   )
   when(!valid) { ask := head }
-  io.ask.valid := valid
+  io.ask.valid      := valid
   io.ask.bits.klass := ask.klass
   io.ask.bits.hash  := ask.hash
 

@@ -23,7 +23,7 @@ class Shape(p: TracerParameters) extends Bundle {
   val elementLog2 = UInt(2.W)
   val size        = UInt(ShapeLimits.bits.W) // words; of an array, its header's bytes
   val hasBlocks   = Bool()
-  val extended    = Bool() // more blocks than are in line
+  val extended    = Bool()                   // more blocks than are in line
   val blockCount  = UInt(ShapeLimits.bits.W)
   val extension   = UInt(p.lineAddress.W)    // line, counted from the heap's first
   val blocks      = Vec(Contract.ShapeInlineBlocks.toInt, new ShapeBlock)
@@ -94,10 +94,10 @@ class ShapeWalker(p: TracerParameters) extends Module {
     val fault  = Valid(new FaultReport)
   })
   object State extends ChiselEnum { val Idle, Hash, Home, Begin, Special = Value }
-  val state = RegInit(State.Idle)
-  val ask   = Reg(new ShapeAsk)
-  val used  = RegInit(0.U(walks.W))
-  val busy  = RegInit(0.U((1 << ShapeHash.bits).W)) // hashes that are looked up
+  val state   = RegInit(State.Idle)
+  val ask     = Reg(new ShapeAsk)
+  val used    = RegInit(0.U(walks.W))
+  val busy    = RegInit(0.U((1 << ShapeHash.bits).W)) // hashes that are looked up
   val klasses = Mem(walks, UInt(64.W))
   val homes   = Mem(walks, UInt(32.W))
 
@@ -130,8 +130,8 @@ class ShapeWalker(p: TracerParameters) extends Module {
   val probesOf = Mem(walks, chiselTypeOf(probes.io.enq.bits.probe))
   val onward   = Wire(Valid(new Probe))
   val begin    = state === State.Begin && !used.andR && !onward.valid
-  probes.io.enq.valid      := begin || onward.valid
-  probes.io.enq.bits       := onward.bits
+  probes.io.enq.valid := begin || onward.valid
+  probes.io.enq.bits  := onward.bits
   when(!onward.valid) {
     probes.io.enq.bits.tag   := freeTag
     probes.io.enq.bits.probe := 0.U
@@ -142,10 +142,10 @@ class ShapeWalker(p: TracerParameters) extends Module {
     klasses.write(freeTag, ask.klass)
     homes.write(freeTag, home)
   }
-  val asking = RegInit(false.B)
+  val asking  = RegInit(false.B)
   val request = Reg(new ReadRequest(p))
   probes.io.deq.ready := !asking || io.read.request.ready
-  asking := probes.io.deq.valid || (asking && !io.read.request.ready)
+  asking              := probes.io.deq.valid || (asking && !io.read.request.ready)
   when(probes.io.deq.fire) {
     request.tag  := probes.io.deq.bits.tag
     request.line := c.shapes + ((homes.read(probes.io.deq.bits.tag) +& probes.io.deq.bits.probe) & mask)
@@ -166,13 +166,13 @@ class ShapeWalker(p: TracerParameters) extends Module {
   shape.quiet       := field(L.Flags, 1)(Contract.ShapeFlag.Quiet)
   shape.elementLog2 := field(L.ElementLog2, 1)
   val isArray = kind8 === ShapeKind.ObjArray.U || kind8 === ShapeKind.PrimArray.U
-  shape.size        := Mux(isArray, field(L.HeaderBytes, 4), field(L.SizeWords, 4))
-  shape.blockCount  := field(L.BlockCount, 4)
-  shape.hasBlocks   := shape.blockCount =/= 0.U
-  shape.extended    := shape.blockCount > Contract.ShapeInlineBlocks.U
-  shape.near        := 0.U // a cycle later
-  shape.beyond      := 0.U
-  shape.extension   := RegNext(c.extension - c.heap) + (field(L.Extension, 8) >> 6)
+  shape.size       := Mux(isArray, field(L.HeaderBytes, 4), field(L.SizeWords, 4))
+  shape.blockCount := field(L.BlockCount, 4)
+  shape.hasBlocks  := shape.blockCount =/= 0.U
+  shape.extended   := shape.blockCount > Contract.ShapeInlineBlocks.U
+  shape.near       := 0.U // a cycle later
+  shape.beyond     := 0.U
+  shape.extension  := RegNext(c.extension - c.heap) + (field(L.Extension, 8) >> 6)
   for (i <- 0 until 4) {
     val start = field(L.Block + 8 * i + Contract.RefBlockLayout.Offset, 4)(ShapeLimits.bits - 1, 2)
     val count = field(L.Block + 8 * i + Contract.RefBlockLayout.Count, 4)(ShapeLimits.bits - 1, 0)
@@ -190,12 +190,14 @@ class ShapeWalker(p: TracerParameters) extends Module {
   val fields     = Mux(c.wideKlass, 16.U, 12.U)
   val sizeBytes  = Cat(size, 0.U(3.W))
   val inline     = blockCount <= Contract.ShapeInlineBlocks.U
-  val inlineGood = (0 until 4).map { i =>
-    val offset = field(L.Block + 8 * i, 4)
-    val count  = field(L.Block + 8 * i + 4, 4)
-    val end    = offset.pad(40) +& (count.pad(40) << oopLog2)
-    blockCount <= i.U || ((offset & oopMask) === 0.U && offset >= fields && end <= sizeBytes)
-  }.reduce(_ && _)
+  val inlineGood = (0 until 4)
+    .map { i =>
+      val offset = field(L.Block + 8 * i, 4)
+      val count  = field(L.Block + 8 * i + 4, 4)
+      val end    = offset.pad(40) +& (count.pad(40) << oopLog2)
+      blockCount <= i.U || ((offset & oopMask) === 0.U && offset >= fields && end <= sizeBytes)
+    }
+    .reduce(_ && _)
   val extensionBytes = Cat(c.extensionLines, 0.U(6.W))
   val extensionGood = extension(5, 0) === 0.U && extension <= extensionBytes &&
     Cat(blockCount, 0.U(3.W)) <= extensionBytes - extension
@@ -217,19 +219,19 @@ class ShapeWalker(p: TracerParameters) extends Module {
     (kind8 === ShapeKind.Instance.U && (size >> (ShapeLimits.bits - 3)).orR)
 
   // Its judgement.
-  val key      = line(63, 0)
-  val judged   = RegNext(valid, false.B)
-  val judgeTag = RegNext(tag)
-  val klass    = RegNext(klasses.read(tag))
-  val isKlass  = RegNext(key === klasses.read(tag))
-  val isEmpty  = RegNext(key === Contract.ShapeKeyEmpty.U)
-  val goodNow  = RegNext(good)
-  val largeNow = RegNext(large)
-  val kindNow  = RegNext(kind8)
-  val shapeNow = WireDefault(RegNext(shape))
-  val probe    = RegNext(probesOf.read(tag))
+  val key                           = line(63, 0)
+  val judged                        = RegNext(valid, false.B)
+  val judgeTag                      = RegNext(tag)
+  val klass                         = RegNext(klasses.read(tag))
+  val isKlass                       = RegNext(key === klasses.read(tag))
+  val isEmpty                       = RegNext(key === Contract.ShapeKeyEmpty.U)
+  val goodNow                       = RegNext(good)
+  val largeNow                      = RegNext(large)
+  val kindNow                       = RegNext(kind8)
+  val shapeNow                      = WireDefault(RegNext(shape))
+  val probe                         = RegNext(probesOf.read(tag))
   private def below(at: UInt): UInt = ScanJob.first(at, Shape.near)
-  private val inUse = shapeNow.blocks.indices.map(i => shapeNow.blockCount > i.U)
+  private val inUse                 = shapeNow.blocks.indices.map(i => shapeNow.blockCount > i.U)
   shapeNow.near := shapeNow.blocks
     .zip(inUse)
     .map { case (b, u) => Mux(u, below(b.end) & ~below(b.start), 0.U) }
@@ -238,18 +240,18 @@ class ShapeWalker(p: TracerParameters) extends Module {
     val room = ScanJob.slots(p) - Shape.placeInLine(place)
     shapeNow.blocks.zip(inUse).map { case (b, u) => u && b.end > room.U }.reduce(_ || _)
   }).asUInt
-  val ends     = judged && (isKlass || isEmpty || probe === last)
+  val ends = judged && (isKlass || isEmpty || probe === last)
   onward.valid      := judged && !ends
   onward.bits.tag   := judgeTag
   onward.bits.probe := probe + 1.U
-  io.fault.valid := judged && isKlass && !goodNow
-  io.fault.bits  := FaultReport(Contract.Fault.BadShape, klass, kindNow)
+  io.fault.valid    := judged && isKlass && !goodNow
+  io.fault.bits     := FaultReport(Contract.Fault.BadShape, klass, kindNow)
 
   // Told a cycle later: of a line, else of a klass word that has no shape whatever the table says.
   val telling = RegInit(false.B)
   val told    = Reg(new ShapeAnswer(p))
   val none    = state === State.Special && !ends
-  telling    := ends || none
+  telling := ends || none
   private val klassTold = Mux(ends, klass, ask.klass)
   told.klass := klassTold
   told.hash  := ShapeHash(klassTold)

@@ -20,15 +20,15 @@ class RawBlock extends Bundle {
 class WalkJob(p: TracerParameters) extends Bundle {
   val slot   = UInt(log2Ceil(p.slots).W)
   val obj    = UInt(p.objectBits.W)
-  val line   = UInt(p.lineAddress.W) // counted from the heap's first
+  val line   = UInt(p.lineAddress.W)    // counted from the heap's first
   val bare   = Bool()
-  val stored = Bool()                // the spans are those of the job before
-  val placed = Bool()                // they are counted from the heap's start, not from the object's
-  val raw    = Bool()                // blocks of an extension
-  val count  = UInt(3.W)             // spans, one at least
-  val first  = new Span(p)           // if not raw
-  val blocks = Vec(4, new RawBlock)  // of them the first if raw
-  val more   = Bool()                // there are further blocks
+  val stored = Bool()                   // the spans are those of the job before
+  val placed = Bool()                   // they are counted from the heap's start, not from the object's
+  val raw    = Bool()                   // blocks of an extension
+  val count  = UInt(3.W)                // spans, one at least
+  val first  = new Span(p)              // if not raw
+  val blocks = Vec(4, new RawBlock)     // of them the first if raw
+  val more   = Bool()                   // there are further blocks
   val size   = UInt(ShapeLimits.bits.W) // raw: the object's words
 }
 
@@ -38,7 +38,7 @@ class NextLine(p: TracerParameters) extends Bundle {
   val line   = UInt(p.lineAddress.W) // counted from the heap's first
   val slots  = UInt(ScanJob.slots(p).W)
   val extend = Bool()
-  val long   = Bool() // one run of references with lines left after this one: an array
+  val long   = Bool()                // one run of references with lines left after this one: an array
 }
 
 /** Part of a long array, on its way to the next lane. `obj` is the array: its limit decides at every line. */
@@ -76,7 +76,7 @@ class SpanWalk(p: TracerParameters) extends Module {
     val prefetch = Valid(UInt(p.lineAddress.W)) // counted from the heap's first
     val piece    = Decoupled(new Piece(p))
     val quiet    = Output(Bool())
-    val bad      = Output(Bool()) // a block of an extension cannot be right
+    val bad      = Output(Bool())               // a block of an extension cannot be right
     val badObj   = Output(UInt(p.objectBits.W)) // its object
     val badSize  = Output(UInt(ShapeLimits.bits.W))
   })
@@ -100,7 +100,7 @@ class SpanWalk(p: TracerParameters) extends Module {
     val index  = UInt(2.W)
     val first  = Bool()
     val last   = Bool()
-    val single = Bool() // the only one, and no further blocks
+    val single = Bool()           // the only one, and no further blocks
     val more   = Bool()
   }
 
@@ -158,12 +158,12 @@ class SpanWalk(p: TracerParameters) extends Module {
   val end1     = RegNext(Mux(job.stored, ends.read(row), (base + to)(unitBits - 1, 0)))
   way1.last := final0
   // What cannot be right in an extension: judged beside the way.
-  val rawLate   = RegNext(busy && job.raw, false.B)
-  val offset    = RegNext(raw.start)
-  val rawEnd1   = RegNext(rawEnd)
-  val size1     = RegNext(job.size)
-  val aligned   = (offset & Mux(io.config.wideOops, 7.U, 3.U)) === 0.U
-  val behind    = offset >= Mux(io.config.wideKlass, 16.U, 12.U)
+  val rawLate = RegNext(busy && job.raw, false.B)
+  val offset  = RegNext(raw.start)
+  val rawEnd1 = RegNext(rawEnd)
+  val size1   = RegNext(job.size)
+  val aligned = (offset & Mux(io.config.wideOops, 7.U, 3.U)) === 0.U
+  val behind  = offset >= Mux(io.config.wideKlass, 16.U, 12.U)
   io.bad     := RegNext(rawLate && !(aligned && behind && rawEnd1 <= Cat(size1, 0.U(1.W))), false.B)
   io.badObj  := RegNext(way1.obj)
   io.badSize := RegNext(size1)
@@ -204,21 +204,21 @@ class SpanWalk(p: TracerParameters) extends Module {
   }
 
   // Out.
-  val valid3  = RegNext(valid2 && way2.last, false.B)
-  val way3    = RegNext(way2)
-  val end3    = RegNext(end2)
-  val rest3   = RegNext(lineOf(end2) - line2) // lines after the next one; one too many if it ends at a border
-  val array   = near.some && way3.single
-  val middle  = near.line + (rest3 >> 1) + 1.U
-  val border  = Cat(middle, 0.U(4.W))
-  io.next.valid       := valid3 && (near.some || way3.more)
-  io.next.bits.slot   := way3.slot
-  io.next.bits.line   := near.line
-  io.next.bits.slots  := near.slots
-  io.next.bits.extend := !near.some
-  io.next.bits.long   := array && rest3 =/= 0.U
-  io.end.valid        := valid3 && !near.some && !way3.more
-  io.end.bits         := way3.slot
+  val valid3 = RegNext(valid2 && way2.last, false.B)
+  val way3   = RegNext(way2)
+  val end3   = RegNext(end2)
+  val rest3  = RegNext(lineOf(end2) - line2) // lines after the next one; one too many if it ends at a border
+  val array  = near.some && way3.single
+  val middle = near.line + (rest3 >> 1) + 1.U
+  val border = Cat(middle, 0.U(4.W))
+  io.next.valid            := valid3 && (near.some || way3.more)
+  io.next.bits.slot        := way3.slot
+  io.next.bits.line        := near.line
+  io.next.bits.slots       := near.slots
+  io.next.bits.extend      := !near.some
+  io.next.bits.long        := array && rest3 =/= 0.U
+  io.end.valid             := valid3 && !near.some && !way3.more
+  io.end.bits              := way3.slot
   io.piece.valid           := valid3 && array && rest3 >= least.U && !write1
   io.piece.bits.obj        := way3.obj
   io.piece.bits.span.start := border

@@ -12,7 +12,7 @@ import chisel3.util._
   * cycle at most. After a restart answers to older requests are dropped; their tags are not used again before.
   */
 class SubmissionFetch(p: TracerParameters) extends Module {
-  private val depth = 4
+  private val depth    = 4
   private val slotBits = log2Ceil(depth)
   val io = IO(new Bundle {
     val enabled   = Input(Bool())
@@ -23,13 +23,13 @@ class SubmissionFetch(p: TracerParameters) extends Module {
     val entry     = Decoupled(UInt(p.lineBits.W))
     val read      = new ReadPort(p)
   })
-  val asked = RegInit(0.U(64.W))              // next to ask for
-  val taken = RegInit(0.U(slotBits.W))        // slot of the next to hand out
-  val ahead = RegInit(0.U((slotBits + 1).W)) // asked for and not handed out
-  val lines = Mem(depth, UInt(p.lineBits.W))
-  val here  = RegInit(0.U(depth.W))
-  val waits = RegInit(0.U(depth.W)) // asked for, has not come
-  val stale = RegInit(0.U(depth.W)) // of those, from before a restart
+  val asked                        = RegInit(0.U(64.W))             // next to ask for
+  val taken                        = RegInit(0.U(slotBits.W))       // slot of the next to hand out
+  val ahead                        = RegInit(0.U((slotBits + 1).W)) // asked for and not handed out
+  val lines                        = Mem(depth, UInt(p.lineBits.W))
+  val here                         = RegInit(0.U(depth.W))
+  val waits                        = RegInit(0.U(depth.W))          // asked for, has not come
+  val stale                        = RegInit(0.U(depth.W))          // of those, from before a restart
   private def slot(at: UInt): UInt = at(slotBits - 1, 0)
   private def bit(at: UInt): UInt  = UIntToOH(slot(at), depth)
 

@@ -17,10 +17,10 @@ class TracerStatus extends Bundle {
   * and an identity; everything else comes through the window.
   */
 class Tracer(p: TracerParameters) extends Module {
-  private val readers = CorePorts.readers(p) + 3
-  private val writers = CorePorts.writers(p) + 2
+  private val readers      = CorePorts.readers(p) + 3
+  private val writers      = CorePorts.writers(p) + 2
   override def desiredName = "Tracer"
-  val memory = Module(new MemoryPorts(p, readers, writers, exemptReaders = 3, exemptWriters = 2))
+  val memory               = Module(new MemoryPorts(p, readers, writers, exemptReaders = 3, exemptWriters = 2))
   val io = IO(new Bundle {
     val axi         = Vec(p.ports, new AxiPort(p, memory.readIdBits, memory.writeIdBits))
     val windowBytes = Input(UInt(64.W))
@@ -48,9 +48,9 @@ class Tracer(p: TracerParameters) extends Module {
   control.io.core        := core.io.status
   control.io.memoryQuiet := memory.io.quiet
   control.io.fault       := FaultReport.first(Seq(memory.io.fault, core.io.fault))
-  core.io.powerUp    := reset.asBool
-  core.io.config     := control.io.config
-  core.io.orders     := control.io.orders
+  core.io.powerUp        := reset.asBool
+  core.io.config         := control.io.config
+  core.io.orders         := control.io.orders
   core.io.slice <> control.io.slice
   core.io.clear := control.io.clear
   core.io.grey <> control.io.grey
@@ -64,10 +64,10 @@ class Tracer(p: TracerParameters) extends Module {
   reporter.io.seen <> core.io.seen
   reporter.io.deferred <> core.io.deferred
   reporter.io.control <> control.io.entry
-  reporter.io.flush   := control.io.flushReports
-  reporter.io.restart := control.io.restart
-  reporter.io.drop    := control.io.dropReports
-  reporter.io.forget  := control.io.forgetSeen
+  reporter.io.flush       := control.io.flushReports
+  reporter.io.restart     := control.io.restart
+  reporter.io.drop        := control.io.dropReports
+  reporter.io.forget      := control.io.forgetSeen
   control.io.written      := reporter.io.written
   control.io.produced     := reporter.io.produced
   control.io.reportsEmpty := reporter.io.empty
@@ -82,7 +82,7 @@ class Tracer(p: TracerParameters) extends Module {
   page.io.restart     := control.io.restart
 
   import Contract.Counter
-  val events = WireDefault(core.io.events)
+  val events                                        = WireDefault(core.io.events)
   private def event(counter: Int, step: UInt): Unit = events.add(counter) := step
   event(Counter.Cycles, control.io.tracing)
   event(Counter.Rounds, control.io.rounds)

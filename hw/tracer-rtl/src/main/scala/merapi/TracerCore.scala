@@ -28,15 +28,15 @@ class TracerCore(p: TracerParameters) extends Module {
     val orders   = Input(new CoreOrders(p))
     val status   = Output(new CoreStatus(p))
     val slice    = Flipped(Decoupled(new Slice(p)))
-    val clear      = Flipped(Valid(new ClearRange(p)))
-    val grey       = Flipped(Decoupled(new RawReference(p)))
-    val greyEnds   = Output(new GreyEnds(p))
-    val seen       = Vec(p.lanes, Decoupled(UInt(64.W)))
-    val deferred   = Vec(p.lanes, Decoupled(new Deferred(p)))
-    val reads      = Vec(CorePorts.readers(p), new ReadPort(p))
-    val writes     = Vec(CorePorts.writers(p), new WritePort(p))
-    val fault      = Valid(new FaultReport)
-    val events     = Output(new CounterEvents)
+    val clear    = Flipped(Valid(new ClearRange(p)))
+    val grey     = Flipped(Decoupled(new RawReference(p)))
+    val greyEnds = Output(new GreyEnds(p))
+    val seen     = Vec(p.lanes, Decoupled(UInt(64.W)))
+    val deferred = Vec(p.lanes, Decoupled(new Deferred(p)))
+    val reads    = Vec(CorePorts.readers(p), new ReadPort(p))
+    val writes   = Vec(CorePorts.writers(p), new WritePort(p))
+    val fault    = Valid(new FaultReport)
+    val events   = Output(new CounterEvents)
   })
   val c = io.config
 
@@ -46,11 +46,11 @@ class TracerCore(p: TracerParameters) extends Module {
   val stores  = Seq.tabulate(p.lanes)(i => Module(new GreyStore(p)).suggestName(s"store_$i"))
   val merges  = Seq.tabulate(p.lanes)(i => Module(new LiveMerge(p)).suggestName(s"merge_$i"))
   val hostFilter = Module(new ReferenceFilter(p, 2))
-  val walker  = Module(new ShapeWalker(p))
-  val live    = Module(new LiveTable(p))
-  val sweep   = Module(new BitmapSweep(p))
-  val clearer = Module(new Clearer(p))
-  val limits  = Module(new LimitLoader(p, 2 * p.lanes + 2))
+  val walker     = Module(new ShapeWalker(p))
+  val live       = Module(new LiveTable(p))
+  val sweep      = Module(new BitmapSweep(p))
+  val clearer    = Module(new Clearer(p))
+  val limits     = Module(new LimitLoader(p, 2 * p.lanes + 2))
 
   // Lanes rest while a sweep looks for greys, so that it does not meet marks of this cycle; they run as soon as it
   // waits for room, until it ends.
@@ -104,11 +104,11 @@ class TracerCore(p: TracerParameters) extends Module {
     filter.io.invalidate := io.orders.invalidate
     filter.io.fill       := limits.io.fill
     limits.io.ask(2 * i + 1) <> filter.io.ask
-    bank.io.powerUp      := io.powerUp
-    bank.io.config       := c
-    bank.io.clean        := io.orders.flush
-    bank.io.invalidate   := io.orders.invalidate
-    bank.io.greyFull     := store.io.full
+    bank.io.powerUp    := io.powerUp
+    bank.io.config     := c
+    bank.io.clean      := io.orders.flush
+    bank.io.invalidate := io.orders.invalidate
+    bank.io.greyFull   := store.io.full
     store.io.mark <> bank.io.grey
     store.io.sweep <> sweep.io.greys(i)
     store.io.hold       := hold
@@ -133,19 +133,19 @@ class TracerCore(p: TracerParameters) extends Module {
   hostFilter.io.in <> io.grey
   io.greyEnds.count   := RegNext(RegNext(hostFilter.io.ended, 0.U) +& PopCount(banks.map(_.io.answer.valid)), 0.U)
   io.greyEnds.refused := RegNext(banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _), false.B)
-  hostFilter.io.fill := limits.io.fill
+  hostFilter.io.fill  := limits.io.fill
   limits.io.ask(2 * p.lanes) <> hostFilter.io.ask
   limits.io.ask(2 * p.lanes + 1) <> sweep.io.ask
   sweep.io.fill        := limits.io.fill
   limits.io.config     := c
   limits.io.powerUp    := io.powerUp
   limits.io.invalidate := io.orders.invalidate
-  walker.io.config := c
-  live.io.config   := c
-  live.io.flush    := io.orders.flush && merges.map(_.io.empty).reduce(_ && _)
-  sweep.io.config  := c
+  walker.io.config     := c
+  live.io.config       := c
+  live.io.flush        := io.orders.flush && merges.map(_.io.empty).reduce(_ && _)
+  sweep.io.config      := c
   sweep.io.slice <> io.slice
-  sweep.io.hold    := stop
+  sweep.io.hold          := stop
   clearer.io.range.valid := io.clear.valid
   clearer.io.range.bits  := io.clear.bits
   clearer.io.hold        := stop
@@ -170,13 +170,17 @@ class TracerCore(p: TracerParameters) extends Module {
   // Of two cycles before, all three: what was quiet and held still is, and who finds nothing left sees the flags of the
   // same cycle; while one is looked for, something is left.
   private def late(x: Bool): Bool = RegNext(x, false.B)
-  private val lanesQuiet = late(all(lanes.map(_.io.quiet)))
-  private val lanesEmpty = late(all(lanes.map(_.io.empty)))
-  private val othersPass = late(passing)
-  io.status.quiet := late(lanesQuiet && othersPass &&
-    late(stop && all(stores.map(_.io.quiet)) && sweep.io.quiet && clearer.io.quiet))
-  io.status.empty := late(lanesQuiet && lanesEmpty && othersPass &&
-    late(all(stores.map(_.io.empty)) && !sweep.io.busy && !clearer.io.busy && !flags.io.searching))
+  private val lanesQuiet          = late(all(lanes.map(_.io.quiet)))
+  private val lanesEmpty          = late(all(lanes.map(_.io.empty)))
+  private val othersPass          = late(passing)
+  io.status.quiet := late(
+    lanesQuiet && othersPass &&
+      late(stop && all(stores.map(_.io.quiet)) && sweep.io.quiet && clearer.io.quiet)
+  )
+  io.status.empty := late(
+    lanesQuiet && lanesEmpty && othersPass &&
+      late(all(stores.map(_.io.empty)) && !sweep.io.busy && !clearer.io.busy && !flags.io.searching)
+  )
   // As old as `empty`: who sees that all is written sees in the same cycle that nothing is left.
   io.status.cleaned     := late(late(all(banks.map(_.io.cleaned))))
   io.status.liveFlushed := late(late(live.io.flushed))
@@ -188,8 +192,8 @@ class TracerCore(p: TracerParameters) extends Module {
   io.status.flagged.bits  := RegNext(RegNext(flags.io.found.bits))
 
   // A cycle or two late, like those of the lanes and filters already: what goes wrong is far from any effect at the memory.
-  private val allFilters = filters :+ hostFilter
-  private val crooked    = FaultReport.firstLate(allFilters.map(_.io.crooked))
+  private val allFilters   = filters :+ hostFilter
+  private val crooked      = FaultReport.firstLate(allFilters.map(_.io.crooked))
   private val crookedFault = Wire(Valid(new FaultReport))
   crookedFault.valid := crooked.valid
   crookedFault.bits  := crooked.bits.report(c)
@@ -200,15 +204,19 @@ class TracerCore(p: TracerParameters) extends Module {
     out
   }
   io.fault := FaultReport.firstLate(
-    lanes.map(l => lateFault(l.io.fault)) ++ allFilters.map(_.io.fault) ++ Seq(crookedFault, walker.io.fault, sweep.io.fault)
+    lanes.map(l => lateFault(l.io.fault)) ++ allFilters.map(_.io.fault) ++ Seq(
+      crookedFault,
+      walker.io.fault,
+      sweep.io.fault
+    )
   )
 
   // Counters.
   private val events = WireDefault(Counters.none)
   io.events := RegNext(events, Counters.none)
   private def event(counter: Int, step: UInt): Unit = events.add(counter) := step
-  private val laneEvents = lanes.map(l => RegNext(l.io.events, 0.U.asTypeOf(l.io.events)))
-  private def sum(xs: Seq[UInt]): UInt = xs.map(_.pad(10)).reduce(_ + _)
+  private val laneEvents                            = lanes.map(l => RegNext(l.io.events, 0.U.asTypeOf(l.io.events)))
+  private def sum(xs: Seq[UInt]): UInt              = xs.map(_.pad(10)).reduce(_ + _)
   import Contract.Counter
   event(Counter.ObjectsMarked, PopCount(banks.map(_.io.marked)))
   event(Counter.ObjectsScanned, PopCount(laneEvents.map(_.scanned)))

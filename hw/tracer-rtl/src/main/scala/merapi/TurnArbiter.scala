@@ -20,7 +20,7 @@ class TurnArbiter[T <: Data](gen: T, count: Int, gather: Boolean = false, noteBi
     val taken  = Output(Bool())                  // a request was taken in this cycle
     val next   = Output(gen)                     // what `note` is about
     val note   = Input(UInt(noteBits.W))
-    val noted  = Output(UInt(noteBits.W)) // of `out`
+    val noted  = Output(UInt(noteBits.W))        // of `out`
   })
   class Taken extends Bundle {
     val client  = UInt(log2Ceil(count).W)
@@ -32,7 +32,7 @@ class TurnArbiter[T <: Data](gen: T, count: Int, gather: Boolean = false, noteBi
   val out   = Module(new Queue(new Taken, 2))
   val asks  = VecInit(io.in.map(_.valid)).asUInt
   val go    = turn & asks
-  val moves = Wire(Bool()) // a request can be taken
+  val moves = Wire(Bool())          // a request can be taken
   if (gather) {
     val taken    = RegInit(0.U(count.W)) // whose request is in `gathered`
     val gathered = Reg(Vec(count, UInt(gen.getWidth.W)))
@@ -56,19 +56,21 @@ class TurnArbiter[T <: Data](gen: T, count: Int, gather: Boolean = false, noteBi
   val others = asks & ~turn
   val ahead  = others & later
   // Places above the lowest that asks; both ways round are looked at beside each other.
-  private def above(of: UInt): UInt = VecInit((0 until count).map(i => if (i == 0) false.B else of(i - 1, 0).orR)).asUInt
+  private def above(of: UInt): UInt = VecInit(
+    (0 until count).map(i => if (i == 0) false.B else of(i - 1, 0).orR)
+  ).asUInt
   private def first(of: UInt): UInt = of & ~above(of)
-  val next   = Mux(ahead.orR, first(ahead), Mux(others.orR, first(others), go))
-  val beyond = Mux(ahead.orR, above(ahead), Mux(others.orR, above(others), above(go)))
+  val next                          = Mux(ahead.orR, first(ahead), Mux(others.orR, first(others), go))
+  val beyond                        = Mux(ahead.orR, above(ahead), Mux(others.orR, above(others), above(go)))
   when(moves) {
     turn := next
     when(asks.orR) { later := beyond }
   }
-  io.next                := out.io.enq.bits.request
-  out.io.enq.bits.note   := io.note
-  io.noted               := out.io.deq.bits.note
-  io.out.valid      := out.io.deq.valid
-  io.out.bits       := out.io.deq.bits.request
-  io.client         := out.io.deq.bits.client
-  out.io.deq.ready  := io.out.ready
+  io.next              := out.io.enq.bits.request
+  out.io.enq.bits.note := io.note
+  io.noted             := out.io.deq.bits.note
+  io.out.valid         := out.io.deq.valid
+  io.out.bits          := out.io.deq.bits.request
+  io.client            := out.io.deq.bits.client
+  out.io.deq.ready     := io.out.ready
 }

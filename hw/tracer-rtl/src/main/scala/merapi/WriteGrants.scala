@@ -19,11 +19,11 @@ class WriteGrants(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val config    = Input(new TraceConfig(p))
     val areas     = Input(Vec(Contract.AreaCount.toInt, new Area(p)))
-    val ring      = Input(new Area(p)) // of completions
-    val bitmap    = Input(UInt(1.W)) // of the cycle
+    val ring      = Input(new Area(p))        // of completions
+    val bitmap    = Input(UInt(1.W))          // of the cycle
     val ringsGood = Input(Bool())
     val inCycle   = Input(Bool())
-    val clearing  = Input(Bool()) // CLEAR_BITMAP runs
+    val clearing  = Input(Bool())             // CLEAR_BITMAP runs
     val command   = Input(new Command(p))
     val grants    = Output(Vec(WriteGrants.count, new WriteGrant(p)))
     val range     = Output(new ClearRange(p)) // of BEGIN_CYCLE (the live table) and CLEAR_BITMAP
@@ -35,9 +35,9 @@ class WriteGrants(p: TracerParameters) extends Module {
     io.grants(i).end   := RegNext(first +& count)
   }
   private def bitmapOf(which: UInt): Area = Mux(which(0), io.areas(A.Bitmap1), io.areas(A.Bitmap0))
-  val c         = io.config
-  val target    = bitmapOf(io.command.argument)
-  val pageFirst = DeviceIdentityLayout.At / 64
+  val c                                   = io.config
+  val target                              = bitmapOf(io.command.argument)
+  val pageFirst                           = DeviceIdentityLayout.At / 64
   grant(0, true.B, pageFirst.U, ((CountersLayout.At + CountersLayout.Bytes) / 64 - pageFirst).U)
   grant(1, io.ringsGood, io.ring.first, io.ring.count)
   grant(2, io.inCycle, c.live, io.areas(A.Live).count)

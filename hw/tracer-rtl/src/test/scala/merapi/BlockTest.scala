@@ -49,12 +49,12 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
 
   /** Lines by number; those never written are zero. */
   class Memory(random: Random, least: Int = 2, most: Int = 12) {
-    val lines = mutable.Map.empty[BigInt, BigInt].withDefaultValue(BigInt(0))
+    val lines          = mutable.Map.empty[BigInt, BigInt].withDefaultValue(BigInt(0))
     private val reads  = mutable.Map.empty[ReadPort, mutable.ArrayBuffer[(Int, BigInt, BigInt)]]
     private val writes = mutable.Map.empty[WritePort, mutable.ArrayBuffer[(Int, BigInt, BigInt, BigInt)]]
     private var now    = 0
-    var busyRead  = 0
-    var busyWrite = 0
+    var busyRead       = 0
+    var busyWrite      = 0
 
     def word(line: Int, i: Int): BigInt = (lines(line) >> (64 * i)) & ((BigInt(1) << 64) - 1)
     def setWord(line: Int, i: Int, value: BigInt): Unit = {
@@ -102,7 +102,7 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
     }
     def outstanding(port: ReadPort): Seq[BigInt]  = reads.get(port).toSeq.flatMap(_.map(_._3))
     def outstanding(port: WritePort): Seq[BigInt] = writes.get(port).toSeq.flatMap(_.map(_._3))
-    def tick(): Unit = now += 1
+    def tick(): Unit                              = now += 1
   }
 }
 

@@ -9,9 +9,9 @@ class CommandCheckTest extends BlockTest {
   test("judges every entry as the contract does") {
     simulate(new CommandCheck(p)) { check =>
       import Contract.Op
-      val random = new Random(1)
+      val random        = new Random(1)
       def small(n: Int) = BigInt(random.nextInt(n))
-      var verdicts = Map.empty[String, Int].withDefaultValue(0)
+      var verdicts      = Map.empty[String, Int].withDefaultValue(0)
       for (_ <- 0 until 9000) {
         val opcode   = small(9)
         val count    = small(9)

@@ -21,8 +21,8 @@ class GreyStoreTest extends BlockTest {
         store.io.spillLines.poke(spill)
         store.io.hold.poke(false)
         store.io.giveBack.valid.poke(false)
-        val inside  = mutable.Map.empty[BigInt, Boolean]
-        var next    = BigInt(1)
+        val inside                        = mutable.Map.empty[BigInt, Boolean]
+        var next                          = BigInt(1)
         var in, out, spilled, fulls, most = 0
         for (phase <- 0 until 12) {
           // Alternately more goes in and more comes out; at the end nothing goes in.

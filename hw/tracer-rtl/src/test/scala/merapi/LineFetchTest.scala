@@ -43,8 +43,8 @@ class LineFetchTest extends BlockTest {
         fetch.clock.step(2)
         fetch.reset.poke(false)
         fetch.io.invalidate.poke(false)
-        val waiting = mutable.Map.empty[Int, Int] // slot: line
-        var version = 1
+        val waiting      = mutable.Map.empty[Int, Int] // slot: line
+        var version      = 1
         def fill(): Unit = for (l <- 0 until 200) memory.lines(Config.heap + l) = BigInt(l) * 1000 + version
         fill()
         var served, hot = 0

@@ -32,11 +32,11 @@ class ScannerHarness(p: TracerParameters) extends Module {
   scanner.io.in.bits.data := io.data
   scanner.io.in.bits.left := some
   private val open = scanner.io.in.ready || io.job.bits.bare
-  io.job.ready      := open && walk.io.in.ready
-  walk.io.in.valid  := io.job.valid && open
-  walk.io.in.bits   := io.job.bits
+  io.job.ready     := open && walk.io.in.ready
+  walk.io.in.valid := io.job.valid && open
+  walk.io.in.bits  := io.job.bits
   io.references <> scanner.io.references
-  io.next     := walk.io.next
+  io.next := walk.io.next
   io.piece <> walk.io.piece
   io.end      := walk.io.end
   io.prefetch := walk.io.prefetch
@@ -52,7 +52,14 @@ class LineScannerTest extends BlockTest {
   private val obj = 11
 
   /** A line to be read of the object in `slot`: with new spans, or those of the line before. */
-  private case class Work(slot: Int, line: Int, slots: Int, spans: Option[Seq[(Int, Int)]], bare: Boolean, placed: Boolean)
+  private case class Work(
+      slot: Int,
+      line: Int,
+      slots: Int,
+      spans: Option[Seq[(Int, Int)]],
+      bare: Boolean,
+      placed: Boolean
+  )
 
   test("reads each reference of each block once") {
     simulate(new ScannerHarness(p)) { scan =>
@@ -165,9 +172,11 @@ class LineScannerTest extends BlockTest {
             at += step * (count + random.nextInt(20))
             s
           }
-          val want = spans.flatMap { case (s, e) =>
-            (s until e by step).map(i => heap(i) + (if (wide) heap(i + 1) << 32 else BigInt(0)))
-          }.filter(_ != 0)
+          val want = spans
+            .flatMap { case (s, e) =>
+              (s until e by step).map(i => heap(i) + (if (wide) heap(i + 1) << 32 else BigInt(0)))
+            }
+            .filter(_ != 0)
           // The header's line holds the first references, or is of no use.
           val bare = raw || random.nextBoolean()
           val line = if (bare) 0 else (start - 3) / 16

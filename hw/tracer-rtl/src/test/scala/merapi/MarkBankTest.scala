@@ -30,9 +30,9 @@ class MarkBankTest extends BlockTest {
         val lines = regions * 65536 / 8 / 512
         // The host's marks.
         val marked = mutable.Set.empty[Int]
-        for (_ <- 0 until 300) marked += random.nextInt(lines * 512)
+        for (_   <- 0 until 300) marked += random.nextInt(lines * 512)
         for (bit <- marked) memory.lines(Config.bitmap + bit / 512) |= BigInt(1) << (bit % 512)
-        val hot  = Seq.fill(40)(random.nextInt(lines * 512))
+        val hot                                                      = Seq.fill(40)(random.nextInt(lines * 512))
         var sent, turned, already, dropped, refused, answered, hosts = 0
 
         def cycle(): Unit = {
@@ -75,7 +75,7 @@ class MarkBankTest extends BlockTest {
             bank.io.greyFull.poke(full)
             bank.io.in.valid.poke(offer)
             if (offer) {
-              val bit = if (random.nextBoolean()) hot(random.nextInt(hot.size)) else random.nextInt(lines * 512)
+              val bit  = if (random.nextBoolean()) hot(random.nextInt(hot.size)) else random.nextInt(lines * 512)
               val host = random.nextInt(8) == 0
               bank.io.in.bits.bit.poke(bit)
               bank.io.in.bits.flag.poke(bit % p.rescanFlags)

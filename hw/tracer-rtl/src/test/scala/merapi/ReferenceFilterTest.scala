@@ -31,9 +31,9 @@ class FilterHarness(p: TracerParameters) extends Module {
   limits.io.config     := io.config
   limits.io.powerUp    := reset.asBool
   limits.io.invalidate := io.invalidate
-  io.ended    := filter.io.ended
-  io.sweeping := filter.io.sweeping || limits.io.fill.sweeping
-  io.quiet    := filter.io.quiet && limits.io.quiet
+  io.ended             := filter.io.ended
+  io.sweeping          := filter.io.sweeping || limits.io.fill.sweeping
+  io.quiet             := filter.io.quiet && limits.io.quiet
   private val crooked = Wire(Valid(new FaultReport))
   crooked.valid := filter.io.crooked.valid
   crooked.bits  := filter.io.crooked.bits.report(io.config)
@@ -64,7 +64,7 @@ class ReferenceFilterTest extends BlockTest {
           memory.setWord(Config.limits + r / 8, r % 8, limits(r))
         }
         setLimits()
-        val expected = mutable.Queue.empty[BigInt]
+        val expected            = mutable.Queue.empty[BigInt]
         var sent, passed, ended = 0
         def cycle(): Unit = {
           memory.serve(filter.io.read)
@@ -125,11 +125,13 @@ class ReferenceFilterTest extends BlockTest {
   test("names what is wrong with a reference or a limit") {
     simulate(new FilterHarness(p)) { filter =>
       val memory = new Memory(new Random(1))
-      for ((value, limit, code, address, detail) <- Seq(
+      for (
+        (value, limit, code, address, detail) <- Seq(
           (Config.heapBase + 0x104, BigInt(65536), Contract.Fault.BadReference, Config.heapBase + 0x104, BigInt(0)),
           (Config.heapBase + 0x108, BigInt(65544), Contract.Fault.BadConfig, BigInt(Config.limits) * 64, BigInt(65544)),
           (Config.heapBase + 0x108, BigInt(12), Contract.Fault.BadConfig, BigInt(Config.limits) * 64, BigInt(8))
-        )) {
+        )
+      ) {
         filter.reset.poke(true)
         filter.clock.step(2)
         filter.reset.poke(false)

@@ -36,11 +36,11 @@ class ShapeHarness(p: TracerParameters) extends Module {
   cache.io.invalidate := io.invalidate
   cache.io.answer     := walker.io.lanes(0).answer
   private val miss = Wire(Valid(new ShapeMiss(p)))
-  miss.valid      := RegNext(valid && !cache.io.hit, false.B)
-  miss.bits       := RegNext(look)
-  miss.bits.again := RegNext(cache.io.torn)
-  cache.io.miss  := miss
-  misses.io.miss := miss
+  miss.valid       := RegNext(valid && !cache.io.hit, false.B)
+  miss.bits        := RegNext(look)
+  miss.bits.again  := RegNext(cache.io.torn)
+  cache.io.miss    := miss
+  misses.io.miss   := miss
   misses.io.guards := cache.io.guarded
   cache.io.gone.foreach { g =>
     g.valid := RegNext(cache.io.accept, false.B)
@@ -48,16 +48,16 @@ class ShapeHarness(p: TracerParameters) extends Module {
   }
   misses.io.answer.valid := walker.io.lanes(0).answer.valid
   misses.io.answer.bits  := walker.io.lanes(0).answer.bits.hash
-  walker.io.config := io.config
+  walker.io.config       := io.config
   walker.io.lanes(0).klass <> misses.io.ask
   walker.io.lanes(1).klass.valid      := io.other.valid
   walker.io.lanes(1).klass.bits.klass := io.other.bits
   walker.io.lanes(1).klass.bits.hash  := ShapeHash(io.other.bits)
-  io.other.ready := walker.io.lanes(1).klass.ready
-  io.done.valid := cache.io.accept
-  io.done.bits  := look
-  io.found := cache.io.found
-  io.size  := cache.io.shape.size
+  io.other.ready                      := walker.io.lanes(1).klass.ready
+  io.done.valid                       := cache.io.accept
+  io.done.bits                        := look
+  io.found                            := cache.io.found
+  io.size                             := cache.io.shape.size
   io.again <> misses.io.again
   io.quiet := walker.io.quiet && !misses.io.busy && !valid
   io.fault := walker.io.fault.valid
@@ -73,9 +73,9 @@ class ShapeCacheTest extends BlockTest {
 
   private def put(memory: Memory, klass: BigInt, size: Int): Unit = {
     import Contract.{ShapeLayout => L}
-    val mask   = (BigInt(1) << 32) - 1
-    val folded = (klass ^ (klass >> 32)) & mask
-    var slot   = ((folded * Contract.ShapeHashMultiplier) & mask).toInt >>> (32 - log2)
+    val mask         = (BigInt(1) << 32) - 1
+    val folded       = (klass ^ (klass >> 32)) & mask
+    var slot         = ((folded * Contract.ShapeHashMultiplier) & mask).toInt >>> (32 - log2)
     def line(i: Int) = Config.shapes + (i & ((1 << log2) - 1))
     while (memory.word(line(slot), 0) != 0 && memory.word(line(slot), 0) != klass) slot += 1
     memory.setWord(line(slot), 0, klass)
@@ -100,12 +100,12 @@ class ShapeCacheTest extends BlockTest {
         // Two in seven have no shape; half of them fall into one set, several share a hash.
         val klasses = (0 until 48).map(i => if (i < 24) BigInt(0x800 + 8 * i) else BigInt(0x800) + (BigInt(i) << 36))
         def has(klass: BigInt): Boolean = klasses.indexOf(klass) % 7 < 5
-        var version = 0
-        def size(klass: BigInt): Int = klasses.indexOf(klass) * 10 + 1 + version
-        def fill(): Unit = klasses.filter(has).foreach(k => put(memory, k, size(k)))
+        var version                     = 0
+        def size(klass: BigInt): Int    = klasses.indexOf(klass) * 10 + 1 + version
+        def fill(): Unit                = klasses.filter(has).foreach(k => put(memory, k, size(k)))
         fill()
-        val wanted = mutable.Map.empty[Int, (BigInt, Int)] // slot: klass, since when
-        val ready  = mutable.Queue.empty[Int]              // slots to look, or to look again
+        val wanted                  = mutable.Map.empty[Int, (BigInt, Int)] // slot: klass, since when
+        val ready                   = mutable.Queue.empty[Int]              // slots to look, or to look again
         var served, passed, slowest = 0
         for (t <- 0 until 12000) {
           val stop = t % 4000 >= 3000 // then everything ends

@@ -18,9 +18,9 @@ class TurnArbiterTest extends BlockTest {
         turns.reset.poke(true)
         turns.clock.step(2)
         turns.reset.poke(false)
-        val taken   = mutable.Queue.empty[(Int, Int)]
-        val offered = Array.fill(clients)(-1)
-        val since   = Array.fill(clients)(0)
+        val taken               = mutable.Queue.empty[(Int, Int)]
+        val offered             = Array.fill(clients)(-1)
+        val since               = Array.fill(clients)(0)
         var next, came, longest = 0
         for (t <- 0 until 3000) {
           val busy = if (t / 500 % 2 == 0) 2 else 8 // sometimes nearly all ask at once

@@ -38,7 +38,7 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
     val fault  = Valid(new FaultReport)      // a cycle after its object left
   })
   class Row extends Bundle {
-    val epoch = UInt(LimitFill.epochBits.W)
+    val epoch = UInt(EpochSweep.bits.W)
     val tag   = UInt((p.regionBits - rowBits).W)
     val good  = Bool()
     val limit = UInt(limitBits.W)

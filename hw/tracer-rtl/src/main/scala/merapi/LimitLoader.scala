@@ -13,14 +13,13 @@ class LimitFill(p: TracerParameters) extends Bundle {
   val good   = Bool()
   val value  = UInt(64.W) // as it stands in the table
   // Levels.
-  val epoch    = UInt(LimitFill.epochBits.W) // of rows that hold
-  val sweeping = Bool()                      // no row can be used
+  val epoch    = UInt(EpochSweep.bits.W) // of rows that hold
+  val sweeping = Bool()                  // no row can be used
 
   def limit: UInt = (value >> 3)(p.objectBits, 0)
 }
 
 object LimitFill {
-  val epochBits                         = 8
   def rowBits(p: TracerParameters): Int = log2Ceil(p.limitLines) + 3
 }
 
@@ -30,8 +29,7 @@ object LimitFill {
   * A limit must lie within its region (both ends included) and be aligned. An impossible one is kept as such: the fault
   * is raised by who needs it.
   *
-  * Rows are dropped by ending their epoch (at a resume, and at a reset, which is an abort or a new cycle): one cycle.
-  * They are swept at power-up and when the epochs are used up; epoch 0 is nobody's.
+  * Rows are dropped by ending their epoch, at a resume and at a reset.
   */
 class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   private val rowBits = LimitFill.rowBits(p)
@@ -44,21 +42,10 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
     val quiet = Output(Bool())
     val read  = new ReadPort(p)
   })
-  val (sweeping, sweepNext, epoch) = withReset(io.powerUp) {
-    (RegInit(true.B), RegInit(0.U(rowBits.W)), RegInit(1.U(LimitFill.epochBits.W)))
-  }
-  when(sweeping) {
-    sweepNext := sweepNext + 1.U
-    when(sweepNext.andR) { sweeping := false.B }
-  }
-  when(io.invalidate || reset.asBool) {
-    epoch := epoch + 1.U
-    when(epoch.andR) {
-      epoch     := 1.U
-      sweeping  := true.B
-      sweepNext := 0.U
-    }
-  }
+  val epochs = Module(new EpochSweep(1 << rowBits))
+  epochs.io.powerUp := io.powerUp
+  epochs.io.drop    := io.invalidate
+  private val (sweeping, sweepNext, epoch) = (epochs.io.sweeping, epochs.io.next, epochs.io.epoch)
 
   object State extends ChiselEnum { val Idle, Ask, Wait, Hand = Value }
   val state  = RegInit(State.Idle)

@@ -25,10 +25,9 @@ import chisel3.util._
   * when the set's `filled`, which is written by answers alone, equals it. So either has one writer.
   */
 class LineFetch(p: TracerParameters) extends Module {
-  private val setBits   = log2Ceil(p.heapLines)
-  private val slotBits  = log2Ceil(p.slots)
-  private val epochBits = 8
-  private val asks      = p.slots + p.prefetches
+  private val setBits  = log2Ceil(p.heapLines)
+  private val slotBits = log2Ceil(p.slots)
+  private val asks     = p.slots + p.prefetches
   class Request extends Bundle {
     val slot = UInt(slotBits.W)
     val line = UInt(p.lineAddress.W)
@@ -56,29 +55,17 @@ class LineFetch(p: TracerParameters) extends Module {
 
   /** With its set, the upper part of a line's number gives the lower. */
   class Row extends Bundle {
-    val epoch = UInt(epochBits.W)
+    val epoch = UInt(EpochSweep.bits.W)
     val asked = Bool()
     val upper = UInt((p.lineAddress - setBits).W)
   }
   val rows   = SyncReadMem(p.heapLines, new Row)
   val lines  = SyncReadMem(p.heapLines, UInt(p.lineBits.W))
   val filled = Mem(p.heapLines, Bool())
-  // On-chip memory is never assumed clear: rows of another epoch hold nothing; epoch 0 is nobody's.
-  val (sweeping, sweepNext, epoch) = withReset(io.powerUp) {
-    (RegInit(true.B), RegInit(0.U(setBits.W)), RegInit(1.U(epochBits.W)))
-  }
-  when(sweeping) {
-    sweepNext := sweepNext + 1.U
-    when(sweepNext.andR) { sweeping := false.B }
-  }
-  when(io.invalidate || reset.asBool) {
-    epoch := epoch + 1.U
-    when(epoch.andR) {
-      epoch     := 1.U
-      sweeping  := true.B
-      sweepNext := 0.U
-    }
-  }
+  val epochs = Module(new EpochSweep(p.heapLines))
+  epochs.io.powerUp := io.powerUp
+  epochs.io.drop    := io.invalidate
+  private val (sweeping, sweepNext, epoch) = (epochs.io.sweeping, epochs.io.next, epochs.io.epoch)
 
   // Look: first those that look again.
   val waits     = RegInit(0.U(p.slots.W)) // slots that wait for a line

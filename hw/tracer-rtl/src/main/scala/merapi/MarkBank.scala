@@ -42,7 +42,6 @@ class MarkBank(p: TracerParameters) extends Module {
   private val markLine   = p.objectBits - 9
   private val setBits    = log2Ceil(p.bitmapLines)
   private val writeBacks = 8
-  private val epochBits  = 8
   private val missBits   = log2Ceil(p.bitmapMisses)
 
   val io = IO(new Bundle {
@@ -66,9 +65,9 @@ class MarkBank(p: TracerParameters) extends Module {
   })
 
   class Tag extends Bundle {
-    val epoch  = UInt(epochBits.W) // the rest holds when this is the present one
+    val epoch  = UInt(EpochSweep.bits.W) // the rest holds when this is the present one
     val dirty  = Bool()
-    val coming = Bool()            // the line is being fetched by `miss`
+    val coming = Bool()                  // the line is being fetched by `miss`
     val miss   = UInt(missBits.W)
     val line   = UInt(markLine.W)
   }
@@ -98,23 +97,10 @@ class MarkBank(p: TracerParameters) extends Module {
   private val words = p.lineBits / 64
   val rows          = Seq.fill(words)(SyncReadMem(p.bitmapLines, UInt(64.W)))
 
-  // Sweep: on-chip memory is never assumed clear. Dropping all lines, at a resume or for a new cycle (a reset), takes
-  // one cycle (their epoch is over), and a sweep only when the epochs are used up; epoch 0 is nobody's.
-  val (sweeping, sweepNext, epoch) = withReset(io.powerUp) {
-    (RegInit(true.B), RegInit(0.U(setBits.W)), RegInit(1.U(epochBits.W)))
-  }
-  when(io.invalidate || reset.asBool) {
-    epoch := epoch + 1.U
-    when(epoch.andR) {
-      epoch     := 1.U
-      sweeping  := true.B
-      sweepNext := 0.U
-    }
-  }
-  when(sweeping) {
-    sweepNext := sweepNext + 1.U
-    when(sweepNext.andR) { sweeping := false.B }
-  }
+  val epochs = Module(new EpochSweep(p.bitmapLines))
+  epochs.io.powerUp := io.powerUp
+  epochs.io.drop    := io.invalidate
+  private val (sweeping, sweepNext, epoch) = (epochs.io.sweeping, epochs.io.next, epochs.io.epoch)
   io.sweeping := sweeping || io.invalidate
 
   // Misses.

@@ -17,11 +17,10 @@ import chisel3.util._
   * slot goes on whatever the others do to each other's entries.
   */
 class ShapeCache(p: TracerParameters) extends Module {
-  private val setBits   = log2Ceil(p.shapeSets)
-  private val slotBits  = log2Ceil(p.slots)
-  private val epochBits = 8
-  private val seenBits  = 4
-  private val ageBits   = 10 // log2 of the cycles for which an absent shape is believed, once or twice
+  private val setBits  = log2Ceil(p.shapeSets)
+  private val slotBits = log2Ceil(p.slots)
+  private val seenBits = 4
+  private val ageBits  = 10 // log2 of the cycles for which an absent shape is believed, once or twice
   val io = IO(new Bundle {
     val powerUp    = Input(Bool())     // the first reset, after which on-chip memory holds anything
     val next       = Input(UInt(64.W)) // klass word whose set is read
@@ -41,7 +40,7 @@ class ShapeCache(p: TracerParameters) extends Module {
     val answer = Flipped(Valid(new ShapeAnswer(p)))
   })
   class Entry extends Bundle {
-    val epoch = UInt(epochBits.W)
+    val epoch = UInt(EpochSweep.bits.W)
     val klass = UInt(64.W)
     val found = Bool()
     val age   = UInt(2.W)
@@ -51,26 +50,15 @@ class ShapeCache(p: TracerParameters) extends Module {
   val seens = Seq.fill(2)(Mem(p.shapeSets, UInt(seenBits.W)))
   val older = Mem(p.shapeSets, UInt(1.W)) // way to replace next; any value will do
 
-  val (sweeping, sweepNext, epoch) = withReset(io.powerUp) {
-    (RegInit(true.B), RegInit(0.U(setBits.W)), RegInit(1.U(epochBits.W)))
-  }
   val seenEpoch = RegInit(1.U(seenBits.W))
   val seenOver  = io.forgetSeen && seenEpoch.andR
   when(io.forgetSeen) { seenEpoch := Mux(seenOver, 1.U, seenEpoch + 1.U) }
-  when(sweeping) {
-    sweepNext := sweepNext + 1.U
-    when(sweepNext.andR) { sweeping := false.B }
-  }
   // Entries that say they were reported in an epoch that is used again go with all others.
-  when(io.invalidate || seenOver || reset.asBool) {
-    epoch := epoch + 1.U
-    when(epoch.andR) {
-      epoch     := 1.U
-      sweeping  := true.B
-      sweepNext := 0.U
-    }
-  }
-  val time = RegInit(0.U((ageBits + 2).W))
+  val epochs = Module(new EpochSweep(p.shapeSets))
+  epochs.io.powerUp := io.powerUp
+  epochs.io.drop    := io.invalidate || seenOver
+  private val (sweeping, sweepNext, epoch) = (epochs.io.sweeping, epochs.io.next, epochs.io.epoch)
+  val time                                 = RegInit(0.U((ageBits + 2).W))
   time := time + 1.U
   val now = time >> ageBits
 

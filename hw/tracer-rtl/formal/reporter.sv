@@ -3,8 +3,9 @@
 // one klass word to watch among others that are alike.
 //
 // Proved: no entry is written over one that the host has not read, each goes to its own slot with its own sequence
-// number, one at a time; `written` counts entries whose write was answered, which alone are published; the watched
-// object is reported once, in order behind it the control unit's entry; and when nothing waits, nothing is held.
+// number, one at a time; `written` counts entries whose write was answered without a fault, which alone are published,
+// and the next entry takes the place of one that was not; as long as there was no fault, the watched object is reported
+// once, in order behind it the control unit's entry; and when nothing waits, nothing is held.
 module reporter (
     input clock,
     input seen,
@@ -16,6 +17,7 @@ module reporter (
     input flush,
     input write_ready,
     input answer,
+    input fault,
     input read
 );
   reg started = 0;
@@ -23,7 +25,7 @@ module reporter (
   wire reset = !started;
 
   reg [5:0] consumed = 0;
-  reg writes = 0;
+  reg writes = 0, counts = 0, spoilt = 0;
   reg object_in = 0, object_out = 0, klass_in = 0, klass_out = 0;
   reg unsized = 0;
   reg entry_in = 0, entry_out = 0;
@@ -63,6 +65,7 @@ module reporter (
       .io_restart(1'b0),
       .io_drop(1'b0),
       .io_forget(1'b0),
+      .io_fault(fault),
       .io_written(written),
       .io_produced(produced),
       .io_empty(empty),
@@ -74,6 +77,13 @@ module reporter (
       .io_write_done_valid(done)
   );
 
+  reg counts_before = 0, fault_before = 0;
+  reg [63:0] written_before = 0;
+  always @(posedge clock) begin
+    counts_before  <= counts && started;
+    fault_before   <= fault;
+    written_before <= written;
+  end
   wire fire = write_valid && write_ready && started;
   wire [2:0] count = data[18:16];
   wire [5:0] has_object, has_klass;
@@ -102,18 +112,21 @@ module reporter (
         if (data[7:0] == 1) entry_out <= 1;
       end
       if (done) writes <= 0;
+      counts <= done;
+      if (counts && fault) spoilt <= 1;
       if (read && consumed < written[5:0]) consumed <= consumed + 1;
 
       if (write_valid) begin
-        room : assert (produced - {58'b0, consumed} < 4 && !writes);
+        room : assert (produced - {58'b0, consumed} < 4 && !writes && !counts);
         slot : assert (line == 16 + {34'b0, produced[1:0]});
         sequence : assert (data[479:448] == produced[31:0] + 1 && data[511:480] == 7);
         some : assert (data[7:0] == 1 || (count >= 1 && count <= 6));
-        object_once : assert (!one_object || (object_in && !object_out && (has_object & (has_object - 1)) == 0 && data[8] == unsized));
+        object_once : assert (spoilt || !one_object || (object_in && !object_out && (has_object & (has_object - 1)) == 0 && data[8] == unsized));
         klass_known : assert (!one_klass || klass_in);
-        entry_behind : assert (data[7:0] != 1 || (entry_in && !entry_out && object_out));
+        entry_behind : assert (spoilt || data[7:0] != 1 || (entry_in && !entry_out && object_out));
       end
-      counted : assert (written <= produced && produced - written == {63'b0, writes});
+      counted : assert (written <= produced && produced - written == {63'b0, writes || counts});
+      if (counts_before) counted_if_good : assert (written == written_before + {63'b0, !fault_before});
       if (empty) none_lost : assert (object_in == object_out && klass_in == klass_out && entry_in == entry_out);
     end
 
@@ -122,7 +135,7 @@ module reporter (
   reg was_full = 0;
   always @(posedge clock) begin
     if (full) was_full <= 1;
-    goal : assert (!(was_full && object_out && klass_out && entry_out && empty));
+    goal : assert (!(was_full && !spoilt && object_out && klass_out && entry_out && empty));
   end
 `endif
 endmodule

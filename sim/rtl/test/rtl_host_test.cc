@@ -142,6 +142,27 @@ TEST(RtlHost, NumbersOfTheHostBeginAnywhere) {
   }
 }
 
+// A pause may follow a resume at once: it is acknowledged and counted as another one.
+TEST(RtlHost, EveryPauseIsCounted) {
+  Random r(5);
+  Window window(WindowShape{});
+  RtlMachineOptions o = preset();
+  o.timing = {1, 30, 100, 1};
+  RtlMachine m(&window, o);
+  ASSERT_TRUE(m.attach());
+  m.begin(0);
+  ASSERT_TRUE(m.run_until([&] { return m.idle(); }, kPatience));
+  for (uint64_t pauses = 1; pauses <= 40; pauses++) {
+    m.request_pause();
+    ASSERT_TRUE(m.run_until([&] { return m.pause_acknowledged(); }, kPatience));
+    EXPECT_EQ(m.counter(MERAPI_COUNTER_PAUSES), pauses);
+    EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_PAUSED));
+    m.resume();
+    if (r.percent(60)) m.run(r.below(400));
+  }
+  ASSERT_TRUE(m.run_until([&] { return m.resume_acknowledged(); }, kPatience));
+}
+
 struct NoNews : EngineHost {
   void notify() override { news++; }
   uint32_t take_memory_fault(uint64_t*) override { return MERAPI_FAULT_NONE; }

@@ -71,7 +71,7 @@ def test_host(preset):
 
 @pytest.mark.parametrize("preset", presets())
 def test_directed(preset):
-    run("RtlDirected.*", preset)
+    run("RtlDirected.*:RtlGrey.*", preset)
 
 
 def test_units():

@@ -13,18 +13,21 @@ import chisel3.util._
   * the completion ring full wait in `done` while polling goes on.
   *
   * The unit is the only one that writes the control page, and the page's lines are written strictly in order.
+  *
+  * Here are its parts and what is decided; what then happens for the host's requests and for faults is in
+  * ControlRequests, for commands in ControlCommands.
   */
-class Control(p: TracerParameters) extends Module {
+class Control(val p: TracerParameters) extends Module with ControlRequests with ControlCommands {
   val io = IO(new ControlPorts(p))
   import Contract._
 
   object State extends ChiselEnum {
-    val Look, Looking, Think, Decide, Pace                                                    = Value
-    val Kill, KillDone, Drain, Flush, WritePage, WriteWait, Swept                             = Value
-    val Identify, Identifying, Answer, Answered                                               = Value
-    val Fetch, Judge, Check, Latch, Begin                                                     = Value
-    val GreySend, Rescan, Idle, IdleDone, Fenced, PauseDone, AbortLook, AbortLooking, Aborted = Value
-    val FaultWrite, FaultEntry                                                                = Value
+    val Look, Looking, Think, Decide, Pace                                          = Value
+    val Kill, KillDone, Drain, Flush, WritePage, WriteWait, Swept                   = Value
+    val Identify, Identifying, Answer, Answered                                     = Value
+    val Fetch, Judge, Check, Latch, Begin                                           = Value
+    val Rescan, Idle, IdleDone, Fenced, PauseDone, AbortLook, AbortLooking, Aborted = Value
+    val FaultWrite, FaultEntry                                                      = Value
   }
   val state = RegInit(State.Look)
   val after = RegInit(State.Look) // where Kill, Drain, WritePage and Swept lead
@@ -53,7 +56,7 @@ class Control(p: TracerParameters) extends Module {
     pending      := true.B
     pendingFault := Mux(raise.valid, raise.bits, io.fault.bits)
   }
-  private def fail(code: Int, address: UInt, detail: UInt): Unit = {
+  private[merapi] def fail(code: Int, address: UInt, detail: UInt): Unit = {
     raise.valid := true.B
     raise.bits  := FaultReport(code, address, detail)
     state       := State.Think
@@ -67,12 +70,12 @@ class Control(p: TracerParameters) extends Module {
   val argument = command.argument
   val payload  = command.payload
   val running  = RegInit(false.B) // a sweep or a clearing of the command in hand
-  val greyLeft = RegInit(false.B) // a GREY entry is to be offered (again)
+  val inHand   = RegInit(false.B) // an entry was fetched and is still to be executed
   val done     = RegInit(0.U.asTypeOf(Valid(new Completion)))
   io.entry.valid := done.valid
   io.entry.bits  := done.bits
   when(io.entry.fire) { done.valid := false.B }
-  private def postDone(): Unit = {
+  private[merapi] def postDone(): Unit = {
     done.valid           := true.B
     done.bits            := 0.U.asTypeOf(new Completion)
     done.bits.kind       := Comp.Done.U
@@ -105,6 +108,7 @@ class Control(p: TracerParameters) extends Module {
   io.clearCounters       := RegNext(clearCounters, false.B)
   io.restart             := false.B
   io.dropReports         := pending || killing || !attached
+  io.faultPending        := pending
   io.flushReports        := state === State.Flush || state === State.Idle
   io.rescan              := false.B
   io.rounds              := false.B
@@ -151,10 +155,13 @@ class Control(p: TracerParameters) extends Module {
   val sweepBusy = io.core.sweepBusy || io.slice.valid
   val clearBusy = io.core.clearBusy || io.clear.valid
   val offer     = Module(new GreyOffer(p))
-  offer.io.start   := state === State.GreySend
-  offer.io.command := command
-  offer.io.stop    := pending
-  offer.io.ends    := io.greyEnds
+  offer.io.hold                := hold || draining
+  offer.io.again               := false.B
+  offer.io.clear               := state === State.KillDone
+  offer.io.ends                := io.greyEnds
+  offer.io.put.valid           := false.B
+  offer.io.put.bits.count      := command.count
+  offer.io.put.bits.references := payload
   io.grey <> offer.io.out
 
   val check = Module(new CommandCheck(p))
@@ -168,6 +175,9 @@ class Control(p: TracerParameters) extends Module {
 
   val verdict   = RegNext(check.io.verdict)
   val clearGood = RegNext(check.io.clearGood)
+
+  // Greys join those that are under way; any other command sees the effects of all of them.
+  val mayGo = Mux(verdict === Verdict.Grey, offer.io.put.ready, offer.io.empty)
 
   // ---- pace and poll
   val pace = RegInit(0.U(log2Ceil(p.pollInterval + 1).W))
@@ -209,13 +219,18 @@ class Control(p: TracerParameters) extends Module {
   io.pageWrite.valid := state === State.WritePage
   val toWrite = Reg(UInt(PageLine.count.W))
   io.pageWrite.bits := toWrite
-  private def write(lines: UInt, next: State.Type): Unit = {
+  private[merapi] def write(lines: UInt, next: State.Type): Unit = {
     toWrite := lines
     after   := next
     state   := State.WritePage
   }
-  private def setState(s: Int): Unit = page.state := s.U
-  val pageNow                        = WireDefault(page)
+  // Between two things to do.
+  private[merapi] def lookAgain(): Unit = {
+    state := State.Look
+    when(attached && !paused && !faulted && indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
+  }
+  private[merapi] def setState(s: Int): Unit = page.state := s.U
+  val pageNow                                = WireDefault(page)
   pageNow.produced := io.written
   io.page          := pageNow
 
@@ -233,14 +248,14 @@ class Control(p: TracerParameters) extends Module {
   val pauseWanted  = RegNext(pauseAsked =/= resumeAsked, false.B)
   val pauseUnacked = RegNext(page.ackPause =/= pauseAsked, false.B)
   val flagged      = io.core.flagged.valid
-  val settled      = inCycle && io.core.empty && !running && !greyLeft && !done.valid && !entryThere
+  val settled      = inCycle && io.core.empty && !running && offer.io.empty && !done.valid && !entryThere
   // Not tracing any more once everything is recorded.
   io.tracing  := inCycle && !page.idle && !paused && !faulted
   io.paused   := false.B
   io.cycle    := page.cycle
   io.consumed := look.io.taken
   val nothingToDo = !attached || paused || faulted ||
-    (!entryThere && !running && !greyLeft && !done.valid && (!inCycle || page.idle))
+    (!entryThere && !running && offer.io.empty && !done.valid && (!inCycle || page.idle))
   io.step := state.asUInt
   io.sleeping := state === State.Pace && nothingToDo && !pending && (!attached || !indexDirty) &&
     (io.reportsEmpty || !attached || faulted || paused)
@@ -261,8 +276,7 @@ class Control(p: TracerParameters) extends Module {
           state := State.Kill
         }.otherwise { pending := false.B }
       }.elsewhen(lookDue) {
-        state := State.Look
-        when(attached && !paused && !faulted && indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
+        lookAgain()
       }.elsewhen(otherHost && attached) {
         attached := false.B
         after    := State.Look
@@ -281,9 +295,11 @@ class Control(p: TracerParameters) extends Module {
           after   := State.PauseDone
           state   := State.Drain
         }.elsewhen(pauseUnacked) {
+          // Asked for before the resume was seen: nothing went on in between.
+          io.paused      := true.B
           page.ackPause  := pauseAsked
           page.ackResume := resumeAsked
-          write(PageLine.mask(PageLine.ack, PageLine.indexAgain), State.Look)
+          write(PageLine.mask(PageLine.allCounters ++ Seq(PageLine.ack, PageLine.indexAgain): _*), State.Look)
         }
       }.elsewhen(paused || pauseUnacked) {
         // Resumed: nothing that was held before the pause is believed.
@@ -302,8 +318,13 @@ class Control(p: TracerParameters) extends Module {
         when(opcode === Op.ClearBitmap.U) {
           write(PageLine.mask(PageLine.allCounters: _*), State.Look)
         }.otherwise { state := State.Think }
-      }.elsewhen(greyLeft) {
-        state := State.GreySend
+      }.elsewhen(offer.io.refused) {
+        // Lanes make room while the host is looked at.
+        offer.io.again := true.B
+        lookAgain()
+      }.elsewhen(inHand) {
+        state := State.Check
+        when(!mayGo) { lookAgain() }
       }.elsewhen(!running && !done.valid && !sweepBusy && entryThere) {
         when(page.idle) {
           page.idle := false.B
@@ -320,7 +341,7 @@ class Control(p: TracerParameters) extends Module {
     }
     is(State.Pace) {
       pace := pace - 1.U
-      val urgent = pending || (running && !sweepBusy && !clearBusy) || (settled && !page.idle)
+      val urgent = pending || (running && !sweepBusy && !clearBusy) || offer.io.refused || (settled && !page.idle)
       when(pace === 0.U || urgent) { state := Mux(pending, State.Think, State.Look) }
       when(paused || faulted) { when(pace =/= 0.U && !pending) { state := State.Pace } }
     }
@@ -329,7 +350,7 @@ class Control(p: TracerParameters) extends Module {
     is(State.Kill) { when(io.memoryQuiet) { state := State.KillDone } }
     is(State.KillDone) {
       running    := false.B
-      greyLeft   := false.B
+      inHand     := false.B
       done.valid := false.B
       state      := after
     }
@@ -349,270 +370,7 @@ class Control(p: TracerParameters) extends Module {
       }
     }
     is(State.WriteWait) { when(!io.pageBusy) { state := after } }
-
-    // Handshake. The generation is answered even when the window is refused, so that the host can read why.
-    is(State.Identify) {
-      io.restart      := true.B
-      page            := 0.U.asTypeOf(new PageState)
-      page.generation := hostGeneration
-      shown           := 0.U.asTypeOf(new PageState)
-      faulted         := false.B
-      paused          := false.B
-      inCycle         := false.B
-      ringsGood       := false.B
-      pending         := false.B
-      dropped         := 0.U
-      setState(DeviceState.Ready)
-      page.ackAbort := 0.U
-      state         := State.Identifying
-    }
-    is(State.Identifying) {
-      latchStart := shake.io.latchStart
-      latchRings := true.B
-      when(shake.io.done) {
-        ringsGood := !shake.io.fault.valid
-        raise     := shake.io.fault
-        state     := State.Answer
-      }
-    }
-    is(State.Answer) {
-      when(pending) {
-        faulted          := true.B
-        pending          := false.B
-        page.faultCode   := pendingFault.code
-        page.faultAt     := pendingFault.address
-        page.faultDetail := pendingFault.detail
-        setState(DeviceState.Faulted)
-      }
-      // The abort counter starts at what the host shows now.
-      write(
-        PageLine.mask(PageLine.allCounters ++ Seq(PageLine.fault, PageLine.identity, PageLine.idle, PageLine.ack): _*),
-        State.Answered
-      )
-    }
-    is(State.Answered) {
-      attached := true.B
-      write(PageLine.mask(PageLine.index), State.Look)
-    }
-
-    // Commands.
-    is(State.Fetch) {
-      when(fetch.io.entry.fire) {
-        entry := fetch.io.entry.bits
-        index := page.consumed
-        state := State.Judge
-      }
-      when(pending) { state := State.Think }
-    }
-    is(State.Judge) { state := State.Check }
-    is(State.Check) {
-      state := State.Think
-      when(!pending) {
-        page.consumed := page.consumed + 1.U
-        io.rounds     := true.B
-        switch(verdict) {
-          is(Verdict.BadSequence) {
-            page.consumed := page.consumed
-            io.rounds     := false.B
-            fail(Fault.BadSequence, index, command.sequence)
-          }
-          is(Verdict.BadCommand) { fail(Fault.BadCommand, index, opcode) }
-          is(Verdict.Begin) {
-            after := State.Latch
-            state := State.Kill
-          }
-          is(Verdict.Trace) {
-            sweep       := true.B
-            slice.first := argument
-            slice.count := payload(0)
-            running     := true.B
-          }
-          is(Verdict.Grey) {
-            greyLeft := true.B
-            io.greys := command.count
-            state    := State.GreySend
-          }
-          is(Verdict.Clear) {
-            // In a cycle the configuration is there; before the first one it is read for this command.
-            when(inCycle) { state := State.Begin }.otherwise {
-              latchStart := true.B
-              state      := State.Latch
-            }
-          }
-          is(Verdict.Fence) {
-            after := State.Fenced
-            state := State.Drain
-          }
-          is(Verdict.DropShapes) {
-            dropShapes := true.B
-            forgetSeen := true.B
-          }
-        }
-      }
-    }
-    is(State.Latch) {
-      // BEGIN_CYCLE arrives here from Kill with nothing started, CLEAR_BITMAP with the latch running.
-      when(opcode === Op.BeginCycle.U && !latchDone) {
-        latchStart := true.B
-        latchDone  := true.B
-        bitmap     := argument
-        inCycle    := false.B
-        page.idle  := false.B
-      }
-      when(latch.io.done) {
-        latchDone := false.B
-        state     := State.Begin
-        when(latch.io.fault.valid) {
-          raise := latch.io.fault
-          state := State.Think
-        }
-      }
-      when(pending) {
-        latchDone := false.B
-        state     := State.Think
-      }
-    }
-    is(State.Begin) {
-      running := true.B
-      state   := State.Look
-      when(opcode === Op.BeginCycle.U) {
-        inCycle       := true.B
-        page.cycle    := command.cycle
-        clearCounters := true.B
-        forgetSeen    := true.B
-        clear         := true.B
-        setState(DeviceState.Tracing)
-      }.elsewhen(clearGood) { clear := true.B }.otherwise {
-        running := false.B
-        fail(Fault.BadCommand, index, opcode)
-      }
-    }
-    is(State.GreySend) {
-      when(offer.io.done) {
-        greyLeft := offer.io.refused
-        state    := State.Think
-        // As Decide would: the host was not looked at since. What is compared is known from the second cycle here on.
-        val next = entryThere && !overrun && RegNext(state === State.GreySend, false.B)
-        when(!offer.io.refused && next && !running && !done.valid && !sweepBusy && !lookDue) { state := State.Fetch }
-      }
-      when(pending) { state := State.Think }
-    }
-    // Reached from Drain: what was dropped is to be found again, so nothing may be filtered as recently tested.
-    is(State.Rescan) {
-      invalidate := true.B
-      unflag     := true.B
-      sweep      := true.B
-      val first = (io.core.flagged.bits << io.config.flagShift).pad(p.regionBits + 1)(p.regionBits, 0)
-      val rest  = io.config.regionCount - first
-      val most  = (1.U((p.regionBits + 1).W) << io.config.flagShift)(p.regionBits, 0)
-      slice.first := first
-      slice.count := Mux(rest < most, rest, most)
-      io.rescan   := true.B
-      state       := State.Look
-    }
-    is(State.Idle) {
-      // Reports leave first; with a full ring the host must be waited for, looking at its requests meanwhile.
-      when(io.reportsEmpty) {
-        after := State.IdleDone
-        state := State.Drain
-      }.elsewhen(io.reportsFull) {
-        pace  := (p.pollInterval - 1).U
-        state := State.Look
-        when(indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
-      }
-      when(pending) { state := State.Think }
-    }
-    is(State.Fenced) {
-      postDone()
-      write(PageLine.mask(PageLine.allCounters: _*), State.Look)
-    }
-    is(State.IdleDone) {
-      // Something may have been reported while the core drained: then once more.
-      state := State.Look
-      when(io.reportsEmpty && settled) {
-        page.idle      := true.B
-        page.idleCycle := page.cycle
-        setState(DeviceState.Idle)
-        write(
-          PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.idle, PageLine.indexAgain): _*),
-          State.Look
-        )
-      }
-    }
-    is(State.PauseDone) {
-      paused             := true.B
-      io.paused          := true.B
-      io.pauseTime.valid := true.B
-      page.ackPause      := pauseAsked
-      when(!faulted) { setState(DeviceState.Paused) }
-      write(
-        PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.ack, PageLine.indexAgain): _*),
-        State.Look
-      )
-    }
-    is(State.Swept) {
-      when(!io.core.sweeping) {
-        paused         := false.B
-        page.ackPause  := pauseAsked
-        page.ackResume := resumeAsked
-        when(!faulted) {
-          page.state := Mux(inCycle, Mux(page.idle, DeviceState.Idle.U, DeviceState.Tracing.U), DeviceState.Ready.U)
-        }
-        // As at a pause: who sees the acknowledgement sees the state too.
-        write(PageLine.mask(PageLine.index, PageLine.ack, PageLine.indexAgain), State.Look)
-      }
-    }
-
-    // Abort: the submissions dropped are those made when the request is seen.
-    is(State.AbortLook) { state := State.AbortLooking }
-    is(State.AbortLooking) { when(look.io.done) { state := State.Aborted } }
-    is(State.Aborted) {
-      when(inCycle) { dropped := page.cycle }
-      inCycle       := false.B
-      faulted       := false.B
-      pending       := false.B
-      page.idle     := false.B
-      page.cycle    := 0.U
-      page.ackAbort := abortAsked
-      page.consumed := submitted
-      setState(DeviceState.Ready)
-      when(!ringsGood) {
-        faulted       := true.B
-        page.consumed := page.consumed
-        setState(DeviceState.Faulted)
-      }.elsewhen(submitted - page.consumed > subEntries) {
-        page.consumed := page.consumed
-        raise.valid   := true.B
-        raise.bits    := FaultReport(Fault.RingOverrun, submitted, page.consumed)
-      }
-      write(PageLine.mask(PageLine.index, PageLine.idle, PageLine.ack, PageLine.indexAgain), State.Look)
-    }
-
-    // A fault: the record keeps the first since the handshake; the entry goes out when the ring has room.
-    is(State.FaultWrite) {
-      faulted   := true.B
-      pending   := false.B
-      page.idle := false.B
-      setState(DeviceState.Faulted)
-      // The record keeps the first.
-      when(page.faultCode === 0.U) {
-        page.faultCode   := pendingFault.code
-        page.faultCycle  := page.cycle
-        page.faultAt     := pendingFault.address
-        page.faultDetail := pendingFault.detail
-      }
-      done.valid           := ringsGood
-      done.bits            := 0.U.asTypeOf(new Completion)
-      done.bits.kind       := Comp.Fault.U
-      done.bits.arg        := pendingFault.code
-      done.bits.payload(0) := pendingFault.address
-      done.bits.payload(1) := pendingFault.detail
-      write(
-        PageLine
-          .mask(PageLine.allCounters ++ Seq(PageLine.fault, PageLine.index, PageLine.idle, PageLine.indexAgain): _*),
-        State.FaultEntry
-      )
-    }
-    is(State.FaultEntry) { state := State.Look }
   }
+  requestStates()
+  commandStates()
 }

@@ -46,6 +46,10 @@ case class TracerParameters(
     windowAddressBits: Int = 42,
     /** Bitmap lines prefetched by the sweep (tracer-wide); a power of two. */
     sweepReads: Int = 8,
+    /** Entries of the submission ring read ahead (tracer-wide); a power of two. */
+    submissionReads: Int = 4,
+    /** GREY entries under way (tracer-wide); a power of two. */
+    greyEntries: Int = 4,
     /** Rescan flags (tracer-wide); each stands for a power of two of regions. */
     rescanFlags: Int = 256,
     /** Klass words whose report is remembered (tracer-wide); a power of two. */
@@ -68,6 +72,8 @@ case class TracerParameters(
     liveLines        -> "liveLines",
     ports            -> "ports",
     sweepReads       -> "sweepReads",
+    submissionReads  -> "submissionReads",
+    greyEntries      -> "greyEntries",
     rescanFlags      -> "rescanFlags",
     seenKlasses      -> "seenKlasses"
   ).foreach { case (n, what) => powerOfTwo(n, what) }
@@ -95,7 +101,14 @@ case class TracerParameters(
 
   /** Widest tag of any memory client. */
   val tagBits: Int =
-    Seq(log2Ceil(slots + prefetches), log2Ceil(bitmapMisses), log2Ceil(sweepReads), log2Ceil(shapeWalks), 3).max
+    Seq(
+      log2Ceil(slots + prefetches),
+      log2Ceil(bitmapMisses),
+      log2Ceil(sweepReads),
+      log2Ceil(shapeWalks),
+      log2Ceil(submissionReads),
+      3
+    ).max
 }
 
 object TracerParameters {
@@ -133,7 +146,9 @@ object TracerParameters {
     limitLines = 256,
     liveLines = 256,
     ports = 1,
-    sweepReads = 64
+    sweepReads = 64,
+    submissionReads = 16,
+    greyEntries = 32
   )
 
   val ddr4x4: TracerParameters = ddr4x1.copy(name = "ddr4-4ch", lanes = 8, ports = 4)

@@ -15,7 +15,8 @@ class Completion extends Bundle {
 
 /** The completion ring: batches DEFER and SHAPE_SEEN, writes one entry at a time, knows the ring's room.
   *
-  * An entry is counted in `written` when its write was answered; only then may the control unit publish it. With a
+  * An entry is counted in `written` when its write was answered and no fault came with the answer; only then may the
+  * control unit publish it. After a fault its place is taken by the next one, which is the fault's own. With a
   * full ring it takes nothing; only lanes with something to report and commands that end with DONE wait for that.
   *
   * Klass words reported lately are remembered (all lanes together) and not reported again: a repeated report is
@@ -36,6 +37,7 @@ class Reporter(p: TracerParameters) extends Module {
     val restart       = Input(Bool())                      // pulse: a handshake, the ring is empty
     val drop          = Input(Bool())                      // forget batches and take nothing (abort, fault)
     val forget        = Input(Bool())                      // pulse: report klasses anew
+    val fault         = Input(Bool())                      // from the cycle after the answer that came with it
     val written       = Output(UInt(64.W))
     val produced      = Output(UInt(64.W))
     val empty         = Output(Bool())                     // no batch, no entry waits
@@ -55,7 +57,7 @@ class Reporter(p: TracerParameters) extends Module {
   val produced = RegInit(0.U(64.W)) // entries given to memory
   val written  = RegInit(0.U(64.W))
   val entry    = Reg(new Completion)
-  object State extends ChiselEnum { val Idle, Ready, Wait = Value }
+  object State extends ChiselEnum { val Idle, Ready, Wait, Count = Value }
   val state = RegInit(State.Idle)
   // Of the cycle before: an entry is not ready before its turn, and the host only takes.
   val used = produced(31, 0) - io.consumed(31, 0) // at most the ring's entries: HostLook believes nothing else
@@ -100,14 +102,15 @@ class Reporter(p: TracerParameters) extends Module {
     produced := produced + 1.U
     state    := State.Wait
   }
-  when(state === State.Wait && io.write.done.valid) {
-    written := produced
-    state   := State.Idle
+  when(state === State.Wait && io.write.done.valid) { state := State.Count }
+  when(state === State.Count) {
+    when(io.fault) { produced := written }.otherwise { written := produced }
+    state := State.Idle
   }
   io.written  := written
   io.produced := produced
   io.full     := state === State.Ready && !room
-  io.quiet    := state =/= State.Wait
+  io.quiet    := state =/= State.Wait && state =/= State.Count
 
   // Klasses: one is looked up, judged in the next cycle, and leaves then or when there is room.
   val seenPick = Module(new RRArbiter(UInt(64.W), p.lanes))

@@ -12,7 +12,7 @@ import chisel3.util._
   * cycle at most. After a restart answers to older requests are dropped; their tags are not used again before.
   */
 class SubmissionFetch(p: TracerParameters) extends Module {
-  private val depth    = 4
+  private val depth    = p.submissionReads
   private val slotBits = log2Ceil(depth)
   val io = IO(new Bundle {
     val enabled   = Input(Bool())

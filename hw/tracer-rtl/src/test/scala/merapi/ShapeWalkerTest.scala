@@ -54,9 +54,26 @@ case class RawShape(
   /** Beyond what the tracer has bits for: its objects are the host's. */
   def large: Boolean = (size >> 24) != 0 || (header >> 24) != 0 || (kind == K.Instance && (size >> 21) != 0)
 
+  def isArray: Boolean = kind == K.ObjArray || kind == K.PrimArray
+
+  /** Blocks that are in line. */
+  def inline: Seq[(Long, Long)] = if (blockCount <= 4) blocks.take(blockCount.toInt) else Nil
+
   /** Units of four bytes that are references. */
   def covers(oop: Int, unit: Int): Boolean =
-    blocks.take(blockCount.toInt).exists { case (o, n) => 4 * unit >= o && 4 * unit < o + n * oop }
+    inline.exists { case (o, n) => 4 * unit >= o && 4 * unit < o + n * oop }
+
+  /** Of an instance, the first units that are references. */
+  def near(oop: Int): BigInt = (0 until Shape.near).filter(covers(oop, _)).map(BigInt(1) << _).sum
+
+  /** By the place at which an object begins in its line, in words: references behind its klass word's line. */
+  def beyond(oop: Int): BigInt = (0 until 8)
+    .filter { place =>
+      val line = (8 * place + 8) / 64
+      inline.exists { case (o, n) => 8 * place + o + n * oop > 64 * (line + 1) }
+    }
+    .map(BigInt(1) << _)
+    .sum
 }
 
 object RawShape {
@@ -235,9 +252,8 @@ class ShapeWalkerTest extends BlockTest {
     }
     same("kind", shape.kind, raw.kind)
     same("quiet", shape.quiet, raw.flags & 1)
-    val array = raw.kind == K.ObjArray || raw.kind == K.PrimArray
-    if (array) same("element", shape.elementLog2, raw.element)
-    same("size", shape.size, if (array) raw.header else raw.size)
+    if (raw.isArray) same("element", shape.elementLog2, raw.element)
+    same("size", shape.size, if (raw.isArray) raw.header else raw.size)
     if (raw.kind == K.Instance) {
       same("blocks", shape.blockCount, raw.blockCount)
       same("some", shape.hasBlocks, if (raw.blockCount != 0) 1 else 0)
@@ -250,13 +266,8 @@ class ShapeWalkerTest extends BlockTest {
           same("start", shape.blocks(i).start, start / 4)
           same("end", shape.blocks(i).end, (start + count * oop) / 4)
         }
-        same("near", shape.near, (0 until Shape.near).filter(raw.covers(oop, _)).map(BigInt(1) << _).sum)
-        // From the klass word's line on; of an object in a line's last eight bytes that is the next one.
-        val beyond = (0 until 8).filter { place =>
-          val line = (8 * place + 8) / 64
-          raw.blocks.take(raw.blockCount.toInt).exists { case (o, n) => 8 * place + o + n * oop > 64 * (line + 1) }
-        }
-        same("beyond", shape.beyond, beyond.map(BigInt(1) << _).sum)
+        same("near", shape.near, raw.near(oop))
+        same("beyond", shape.beyond, raw.beyond(oop))
       }
     }
   }

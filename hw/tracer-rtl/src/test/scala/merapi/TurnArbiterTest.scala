@@ -11,8 +11,8 @@ import scala.util.Random
   */
 class TurnArbiterTest extends BlockTest {
   private val clients = 7
-  test("takes turns") {
-    for (gather <- Seq(false, true)) simulate(new TurnArbiter(UInt(16.W), clients, gather)) { turns =>
+  for (gather <- Seq(false, true)) test(s"takes turns and serves one alone in every cycle, gather: $gather") {
+    simulate(new TurnArbiter(UInt(16.W), clients, gather)) { turns =>
       for (seed <- seeds(6)) {
         val random = new Random(seed)
         turns.reset.poke(true)
@@ -52,14 +52,10 @@ class TurnArbiterTest extends BlockTest {
         assert(came > 1200, s"seed $seed: $came requests in 3000 cycles")
         assert(longest < 60, s"seed $seed: a client waited for $longest cycles")
       }
-    }
-  }
 
-  test("one client alone is served in every cycle") {
-    for (gather <- Seq(false, true)) simulate(new TurnArbiter(UInt(16.W), clients, gather)) { turns =>
-      turns.reset.poke(true)
-      turns.clock.step(2)
-      turns.reset.poke(false)
+      restart(turns)
+      turns.io.in.foreach(_.valid.poke(false))
+      turns.clock.step(4)
       turns.io.out.ready.poke(true)
       turns.io.in(3).valid.poke(true)
       turns.io.in(3).bits.poke(5)

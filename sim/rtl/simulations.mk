@@ -65,6 +65,15 @@ ifeq ($(DEVICE),rtl)
 run: rtl-simulations
 endif
 
+# Eight lanes take many minutes to compile: not part of make test. A folder of their own, so that what make test uses stays.
+RTL_WIDE := ddr4-4ch hbm2
+RTL_WIDE_BUILD := $(CURDIR)/build/rtl-wide
+.PHONY: test-rtl-wide
+test-rtl-wide: native ## the regression and windows of real programs on the presets with eight lanes (MERAPI_SEEDS=)
+	@$(MAKE) --no-print-directory rtl rtl-simulations RTL_BUILD=$(RTL_WIDE_BUILD) RTL_PRESETS='$(RTL_WIDE)' RTL_SIMULATIONS='$(RTL_WIDE:%=%:fast)'
+	@MERAPI_RTL_BUILD=$(RTL_WIDE_BUILD) MERAPI_SEEDS=$${MERAPI_SEEDS:-$(if $(MERAPI_FULL),200,4)} \
+	  $(PYTEST) sim/rtl/test/test_rtl_regression.py sim/test/test_windows.py -k '$(subst $() $(), or ,$(RTL_WIDE))'
+
 .PHONY: bench-rtl
 bench-rtl: jdk apps rtl-simulations ## the RTL on windows of real programs, beside one thread of G1; build/bench/rtl.json
 	@python3 sim/bench/bench_rtl.py

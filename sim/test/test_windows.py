@@ -1,12 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Windows of real programs: replayed on the model against the naive closure, and stripped of their programs' data."""
+"""Windows of real programs: replayed on the model and the simulated tracers against the naive closure, and stripped of
+their programs' data."""
 
 import json
+import os
 import subprocess
+from pathlib import Path
 
 import pytest
 import saved_windows
-from device_processes import binary
+from device_processes import BINARIES, binary
+
+# Simulated tracers; `make test-rtl-wide` has a folder of its own for those that take minutes to compile.
+SIMULATIONS = Path(os.environ.get("MERAPI_RTL_BUILD", BINARIES / "../../rtl")).resolve() / "lib"
+NAME = "merapi-rtl-{}.so"
+
+
+def presets():
+    built = sorted(p.stem.removeprefix("merapi-rtl-") for p in SIMULATIONS.glob(NAME.format("*")))
+    return [p for p in built if not p.endswith("-waves")] or ["sim-small"]
 
 
 def replay(image, *arguments):
@@ -31,6 +43,17 @@ def found(report):
 def test_replay_finds_what_the_program_had(name, pauses, folder):
     report = replay(saved_windows.unpack(name, folder), "--pauses", str(pauses))
     assert report["checked"] and report["ok"] and report["unanswered"] == 0
+    assert found(report) == saved_windows.EXPECTED[name]
+
+
+@pytest.mark.parametrize("preset", presets())
+@pytest.mark.parametrize("name", saved_windows.EXPECTED)
+def test_a_simulated_tracer_finds_the_same(name, preset, folder):
+    library = SIMULATIONS / NAME.format(preset)
+    assert library.exists(), f"expected {library}, found nothing; run: make rtl-simulations"
+    options = ["--rtl", "--preset", preset, "--rtl-folder", str(SIMULATIONS), "--pauses", "2"]
+    report = replay(saved_windows.unpack(name, folder), *options)
+    assert report["checked"] and report["ok"] and report["unanswered"] == 0 and report["rtl_preset"] == preset
     assert found(report) == saved_windows.EXPECTED[name]
 
 

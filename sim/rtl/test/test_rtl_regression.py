@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The regression of the tracer's RTL as pytest cases: one for each preset and kind of run.
 
-`make rtl` builds the program. MERAPI_SEEDS: random seeds per case (20 on sim-small, 4 on others, which are slower to
-simulate; MERAPI_FULL=1: 200)."""
+`make rtl` builds the program, in build/rtl or MERAPI_RTL_BUILD. MERAPI_SEEDS: random seeds per case (20 on sim-small, 4
+on others, which are slower to simulate; MERAPI_FULL=1: 200)."""
 
 import json
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
-BUILD = ROOT / "build" / "rtl"
+BUILD = Path(os.environ.get("MERAPI_RTL_BUILD", ROOT / "build" / "rtl"))
 PROGRAM = BUILD / "sim" / "test" / "rtl_test"
 CASES = ["Plain", "EveryCounter", "Pauses", "PausesWithReclaim", "RegionsFall", "Aborts", "Drops", "SlowHost"]
 
@@ -30,7 +30,7 @@ def seeds(preset):
 
 
 def run(filter_, preset):
-    assert PROGRAM.exists(), f"expected {PROGRAM.relative_to(ROOT)}; `make rtl` builds it"
+    assert PROGRAM.exists(), f"expected {PROGRAM}; `make rtl` builds it"
     environment = dict(os.environ, MERAPI_PRESET=preset, MERAPI_SEEDS=seeds(preset))
     done = subprocess.run(
         [PROGRAM, f"--gtest_filter={filter_}"],

@@ -37,7 +37,7 @@ HERE = Path(__file__).resolve().parent
 # All mutants meet these first: a second for all of them together. The rest is run test by test.
 QUICK = "RtlFault.NoneAndIdle:RtlTrace.EveryCounter:RtlWide.LargestHeap"
 # Tests with random seeds: each is run with seed 2 alone, and then with four more.
-RANDOM = re.compile(r"Rtl(Trace|Wide)\.")
+RANDOM = re.compile(r"Rtl(Trace\.|Wide\.(LargestHeap|ManyRegions)$)")
 # What a run without a mutant needs of the processor, times this: more is a hang.
 PATIENCE = 3
 LEAST_PATIENCE = 3  # seconds

@@ -22,7 +22,9 @@ class ReporterTest extends BlockTest {
         configure(reporter.io.config, 64)
         reporter.io.ring.poke(Config.spill)
         reporter.io.ringLog2.poke(3)
-        for (input <- Seq(reporter.io.flush, reporter.io.restart, reporter.io.drop, reporter.io.forget))
+        for (
+          input <- Seq(reporter.io.flush, reporter.io.restart, reporter.io.drop, reporter.io.forget, reporter.io.fault)
+        )
           input.poke(false)
         reporter.io.seen.foreach(_.valid.poke(false))
         reporter.io.deferred.foreach(_.valid.poke(false))
@@ -200,6 +202,61 @@ class ReporterTest extends BlockTest {
           objects > 150 && klasses > 60 && sent > 8 && fulls > 20,
           s"seed $seed: $objects, $klasses, $sent, $fulls"
         )
+      }
+    }
+  }
+
+  test("does not count an entry that a fault came with") {
+    simulate(new Reporter(two)) { reporter =>
+      for (seed <- seeds(2)) {
+        val random = new Random(seed)
+        configure(reporter.io.config, 64)
+        reporter.io.ring.poke(Config.spill)
+        reporter.io.ringLog2.poke(3)
+        reporter.io.cycle.poke(1)
+        for (input <- Seq(reporter.io.flush, reporter.io.drop, reporter.io.forget, reporter.io.fault)) input.poke(false)
+        reporter.io.seen.foreach(_.valid.poke(false))
+        reporter.io.deferred.foreach(_.valid.poke(false))
+        reporter.io.write.done.valid.poke(false)
+        restart(reporter)
+        reporter.io.restart.poke(true)
+        reporter.clock.step()
+        reporter.io.restart.poke(false)
+        var counted, failed = 0
+        for (_ <- 0 until 40) {
+          reporter.io.consumed.poke(counted)
+          reporter.io.control.valid.poke(true)
+          reporter.io.control.bits.kind.poke(Comp.Fault)
+          while (!fires(reporter.io.control)) reporter.clock.step()
+          reporter.clock.step()
+          reporter.io.control.valid.poke(false)
+          reporter.io.write.request.ready.poke(true)
+          while (!is(reporter.io.write.request.valid)) reporter.clock.step()
+          val request = reporter.io.write.request.bits
+          assert(request.line.peek().litValue == Config.spill + counted % entries, s"seed $seed: its slot")
+          assert(
+            ((request.data.peek().litValue >> (8 * L.Sequence)) & 0xffff) == counted + 1,
+            s"seed $seed: its number"
+          )
+          reporter.clock.step()
+          reporter.io.write.request.ready.poke(false)
+          reporter.clock.step(random.nextInt(4))
+          reporter.io.write.done.valid.poke(true)
+          reporter.io.write.done.bits.poke(0)
+          reporter.clock.step()
+          reporter.io.write.done.valid.poke(false)
+          val fault = random.nextInt(3) == 0
+          reporter.io.fault.poke(fault)
+          reporter.io.drop.poke(fault)
+          assert(reporter.io.written.peek().litValue == counted, s"seed $seed: counted before it is known to be good")
+          reporter.clock.step()
+          reporter.io.fault.poke(false)
+          reporter.io.drop.poke(false)
+          if (fault) failed += 1 else counted += 1
+          assert(reporter.io.written.peek().litValue == counted, s"seed $seed: a fault, not counted: $fault")
+          assert(reporter.io.produced.peek().litValue == counted)
+        }
+        assert(counted > 15 && failed > 5, s"seed $seed: $counted counted, $failed not")
       }
     }
   }

@@ -19,6 +19,10 @@ Mapping::Mapping(uint64_t n) : bytes(n) {
 
 Mapping::~Mapping() { munmap(base, bytes); }
 
+void Mapping::clear() {
+  if (madvise(base, bytes, MADV_DONTNEED) != 0) throw std::runtime_error("cannot clear a test window");
+}
+
 Window::Window(const WindowShape& s) : shape(s) {
   merapi_geometry g{};
   g.heap_bytes = heap_bytes();
@@ -32,7 +36,9 @@ Window::Window(const WindowShape& s) : shape(s) {
   if (merapi_layout_compute(&g, &layout, &error) < 0) throw std::runtime_error(error.message);
   if (s.spread_log2 != 0) spread();
   bytes = layout.window_bytes;
-  memory_ = std::make_unique<Mapping>(bytes);
+  memory_ = s.memory ? s.memory : std::make_shared<Mapping>(bytes);
+  if (memory_->bytes != bytes) throw std::runtime_error("the memory has not the window's size");
+  memory_->clear();
   base = memory_->base;
 
   std::copy(std::begin(layout.area), std::end(layout.area), directory()->area);

@@ -13,6 +13,18 @@
 
 namespace merapi::sim::test {
 
+// Memory of its own, zero at first; what is never touched costs nothing.
+class Mapping {
+ public:
+  explicit Mapping(uint64_t bytes);
+  ~Mapping();
+  Mapping(const Mapping&) = delete;
+  Mapping& operator=(const Mapping&) = delete;
+  void clear();
+  uint8_t* base = nullptr;
+  const uint64_t bytes;
+};
+
 struct WindowShape {
   uint8_t oop_bytes = 4;
   uint8_t klass_bytes = 4;
@@ -30,23 +42,14 @@ struct WindowShape {
   // Not 0: the areas lie scattered, in their usual order, over a window of 2^spread_log2 bytes.
   uint8_t spread_log2 = 0;
   uint64_t spread_seed = 0;
-};
-
-// Memory of its own, zero at first; what is never touched costs nothing.
-class Mapping {
- public:
-  explicit Mapping(uint64_t bytes);
-  ~Mapping();
-  Mapping(const Mapping&) = delete;
-  Mapping& operator=(const Mapping&) = delete;
-  uint8_t* base = nullptr;
-  const uint64_t bytes;
+  // Not null: memory of the window's size, which is cleared; else the window has memory of its own.
+  std::shared_ptr<Mapping> memory;
 };
 
 // A formatted window.
 class Window {
  private:
-  std::unique_ptr<Mapping> memory_;  // made before what points into it
+  std::shared_ptr<Mapping> memory_;  // made before what points into it
 
  public:
   explicit Window(const WindowShape& shape);

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rtl/test/rtl_machine.h"
 
+#include <utility>
+
 namespace merapi::sim::rtl::test {
 
 RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
@@ -9,6 +11,8 @@ RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
   s.events = true;
   simulation = make_simulation(o.preset, {w->base, w->bytes}, make_random_timing(o.timing), s);
 }
+
+RtlMachine::RtlMachine(std::unique_ptr<Simulation> used, Window* w) : WindowHost(w), simulation(std::move(used)) {}
 
 void RtlMachine::run(uint64_t cycles) {
   for (uint64_t i = 0; i < cycles; i++) simulation->cycle();

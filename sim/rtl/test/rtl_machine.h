@@ -25,6 +25,8 @@ struct RtlMachineOptions {
 class RtlMachine : public merapi::sim::test::WindowHost {
  public:
   RtlMachine(Window* window, const RtlMachineOptions& options);
+  // A tracer that served another window in the same memory.
+  RtlMachine(std::unique_ptr<Simulation> used, Window* window);
   ~RtlMachine() { reached_window(&window); }
 
   void run(uint64_t cycles);

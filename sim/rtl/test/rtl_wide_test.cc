@@ -4,9 +4,12 @@
 // fault says when it happens high up. MERAPI_SEEDS, MERAPI_SEED and MERAPI_PRESET as in rtl_test.cc.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
+#include <memory>
 #include <unordered_set>
+#include <utility>
 
 #include "sim/rtl/test/rtl_machine.h"
 #include "sim/rtl/test/wide_heap.h"
@@ -14,6 +17,7 @@
 namespace merapi::sim::rtl::test {
 namespace {
 
+using merapi::sim::test::Mapping;
 using merapi::sim::test::Random;
 constexpr uint64_t kPatience = 20'000'000;
 
@@ -31,17 +35,53 @@ RtlMachineOptions options(Random* r) {
   return o;
 }
 
+// Lines that were read and written.
+struct Accessed {
+  std::unordered_set<uint64_t> read, written;
+};
+
+// A tracer that serves one window after the other in the same memory, and what it accessed in the last one: it tells
+// the same listener all its life.
+struct UsedTracer {
+  std::shared_ptr<Mapping> memory = std::make_shared<Mapping>(WideHeap::kWindowBytes);
+  std::unique_ptr<Simulation> simulation;
+  Accessed accessed;
+  uint64_t generation = 0;
+};
+
 class WideTrace {
  public:
-  WideTrace(uint64_t seed, uint8_t heap_log2, uint8_t region_log2)
-      : random_(seed * 3 + 1), heap_(seed, heap_log2, region_log2), window_(heap_.window()) {
-    RtlMachineOptions o = options(&random_);
-    o.simulation.on_access = [this](uint64_t address, bool write) { (write ? written_ : read_).insert(address); };
-    machine_ = std::make_unique<RtlMachine>(&window_, o);
+  // `used`: the tracer of earlier windows, made with the first of them; null: one of its own.
+  WideTrace(uint64_t seed, uint8_t heap_log2, uint8_t region_log2, UsedTracer* used = nullptr)
+      : random_(seed * 3 + 1),
+        heap_(seed, heap_log2, region_log2, used == nullptr ? nullptr : used->memory),
+        window_(heap_.window()),
+        used_(used),
+        accessed_(used == nullptr ? own_ : used->accessed) {
+    if (used != nullptr && used->simulation) {
+      machine_ = std::make_unique<RtlMachine>(std::move(used->simulation), &window_);
+    } else {
+      RtlMachineOptions o = options(&random_);
+      o.simulation.on_access = [a = &accessed_](uint64_t address, bool write) {
+        (write ? a->written : a->read).insert(address);
+      };
+      machine_ = std::make_unique<RtlMachine>(&window_, o);
+    }
   }
+  ~WideTrace() {
+    if (used_ != nullptr) used_->simulation = std::move(machine_->simulation);
+  }
+  WideTrace(const WideTrace&) = delete;
+  WideTrace& operator=(const WideTrace&) = delete;
 
   void run() {
+    if (used_ != nullptr) {
+      // Generations grow over a tracer's life.
+      used_->generation += random_.below(UINT64_C(1) << 59);
+      window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->generation = used_->generation + 1;
+    }
     ASSERT_TRUE(machine_->attach());
+    accessed_ = {};
     machine_->begin(0);
     for (uint32_t region : heap_.swept()) machine_->trace(region, 1);
     bool greys = false;
@@ -130,7 +170,7 @@ class WideTrace {
   void check_written(const WideResult& want) {
     std::set<uint64_t> lines;
     for (uint64_t offset : want.newly) lines.insert((offset >> window_.shape.alignment_log2) / 512 * 64);
-    for (uint64_t address : written_) {
+    for (uint64_t address : accessed_.written) {
       bool allowed = address >= MERAPI_DEVICE_IDENTITY_OFFSET && address < MERAPI_CONTROL_BYTES;
       for (int a : {MERAPI_AREA_COMPLETION, MERAPI_AREA_LIVE, MERAPI_AREA_SPILL}) allowed |= inside(address, a);
       if (inside(address, MERAPI_AREA_BITMAP0)) {
@@ -139,7 +179,7 @@ class WideTrace {
       EXPECT_TRUE(allowed) << "written: " << std::hex << address;
     }
     EXPECT_TRUE(lines.empty()) << lines.size() << " lines of the bitmap were not written";
-    for (uint64_t address : read_) {
+    for (uint64_t address : accessed_.read) {
       bool allowed = address < MERAPI_CONTROL_BYTES;
       for (int a = 0; a <= MERAPI_AREA_HEAP; a++) allowed |= inside(address, a) && a != MERAPI_AREA_BITMAP1;
       EXPECT_TRUE(allowed) << "read: " << std::hex << address;
@@ -153,7 +193,9 @@ class WideTrace {
   Random random_;
   WideHeap heap_;
   Window& window_;
-  std::unordered_set<uint64_t> written_, read_;
+  UsedTracer* used_;
+  Accessed own_;
+  Accessed& accessed_;
   std::unique_ptr<RtlMachine> machine_;
   std::set<uint64_t> deferred_, unsized_, klasses_;
   size_t done_ = 0;
@@ -346,6 +388,19 @@ TEST(RtlWide, ALongArrayAnywhere) {
 
 TEST(RtlWide, LargestHeap) { run_wide(40, 24, 36); }
 TEST(RtlWide, ManyRegions) { run_wide(36, 18, 22); }
+
+// Windows that differ in everything, one after the other before the same tracer: nothing of one is left in the next.
+TEST(RtlWide, OneTracerForAll) {
+  UsedTracer tracer;
+  uint64_t first = from_environment("MERAPI_FIRST_SEED", 1);
+  for (uint64_t seed = first; seed < first + 12; seed++) {
+    Random r(seed);
+    uint8_t most = uint8_t(r.between(30, 40)), region = uint8_t(r.between(std::max(most - 18, 17), most - 4));
+    WideTrace(seed, most, region, &tracer).run();
+    ASSERT_FALSE(testing::Test::HasFailure())
+        << "the window of seed " << seed << ", the tracer's " << seed - first + 1 << ". one";
+  }
+}
 
 }  // namespace
 }  // namespace merapi::sim::rtl::test

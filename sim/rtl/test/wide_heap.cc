@@ -2,6 +2,7 @@
 #include "sim/rtl/test/wide_heap.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <deque>
 
@@ -12,7 +13,6 @@ using merapi::sim::test::WindowShape;
 
 namespace {
 
-constexpr uint8_t kWindowLog2 = 42;
 constexpr size_t kObjects = 90;
 // Regions with more below their limit are not swept: it would take the simulation minutes.
 constexpr uint64_t kMostSwept = 1 << 22;
@@ -20,7 +20,8 @@ constexpr uint32_t kMostElements = 40;
 // An array as long as this is shared among lanes.
 constexpr uint32_t kLongArray = 700;
 
-WindowShape choose(merapi::sim::test::Random* r, uint8_t heap_log2, uint8_t region_log2) {
+WindowShape choose(merapi::sim::test::Random* r, uint8_t heap_log2, uint8_t region_log2,
+                   const std::shared_ptr<merapi::sim::test::Mapping>& memory) {
   WindowShape s;
   s.klass_bytes = r->percent(50) ? 4 : 8;
   s.alignment_log2 = uint8_t(r->between(3, std::min<uint64_t>(8, region_log2 - 9)));
@@ -32,7 +33,8 @@ WindowShape choose(merapi::sim::test::Random* r, uint8_t heap_log2, uint8_t regi
   s.heap_base = (r->next() >> 1) & ~((UINT64_C(1) << 20) - 1);
   s.narrow_base = s.heap_base - (UINT64_C(1) << s.alignment_log2);
   s.mirror_size_offset = uint32_t(8 + s.klass_bytes + 4 * r->below(8));
-  s.spread_log2 = kWindowLog2;
+  s.spread_log2 = uint8_t(std::countr_zero(WideHeap::kWindowBytes));
+  s.memory = memory;
   s.spread_seed = r->next();
   s.submission_entries = 256;
   s.completion_entries = 256;
@@ -42,8 +44,9 @@ WindowShape choose(merapi::sim::test::Random* r, uint8_t heap_log2, uint8_t regi
 
 }  // namespace
 
-WideHeap::WideHeap(uint64_t seed, uint8_t heap_log2, uint8_t region_log2)
-    : random_(seed), window_(std::make_unique<Window>(choose(&random_, heap_log2, region_log2))) {
+WideHeap::WideHeap(uint64_t seed, uint8_t heap_log2, uint8_t region_log2,
+                   const std::shared_ptr<merapi::sim::test::Mapping>& memory)
+    : random_(seed), window_(std::make_unique<Window>(choose(&random_, heap_log2, region_log2, memory))) {
   make_klasses();
   place_all();
   set_limits();

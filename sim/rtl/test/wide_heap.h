@@ -32,8 +32,11 @@ struct WideResult {
 
 class WideHeap {
  public:
-  // heap_log2: of the heap's bytes, at most 40. The window is as large as windows may be.
-  WideHeap(uint64_t seed, uint8_t heap_log2, uint8_t region_log2);
+  // heap_log2: of the heap's bytes, at most 40. The window is as large as windows may be (kWindowBytes), in memory of
+  // its own or in `memory`.
+  static constexpr uint64_t kWindowBytes = UINT64_C(1) << 42;
+  WideHeap(uint64_t seed, uint8_t heap_log2, uint8_t region_log2,
+           const std::shared_ptr<merapi::sim::test::Mapping>& memory = nullptr);
 
   merapi::sim::test::Window& window() { return *window_; }
   const std::vector<WideObject>& objects() const { return objects_; }

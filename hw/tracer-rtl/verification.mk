@@ -105,6 +105,10 @@ $(COVERAGE)/states.sv: $(VERIFY_PRESET)/filelist.f hw/tracer-rtl/coverage/cover.
 	@python3 hw/tracer-rtl/coverage/cover.py states --scala hw/tracer-rtl/src/main/scala/merapi --rtl $(VERIFY_PRESET) --out $(COVERAGE)/new-states.sv
 	@cmp -s $(COVERAGE)/new-states.sv $@ || cp $(COVERAGE)/new-states.sv $@
 	@cmp -s $(COVERAGE)/new-states.vlt $(COVERAGE)/states.vlt || cp $(COVERAGE)/new-states.vlt $(COVERAGE)/states.vlt
+# Bits that cannot toggle.
+$(COVERAGE)/constant.json: $(VERIFY_PRESET)/filelist.f hw/tracer-rtl/coverage/cover.py
+	@mkdir -p $(@D)
+	@python3 hw/tracer-rtl/coverage/cover.py constant --rtl $(VERIFY_PRESET) --out $@
 $(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f $(COVERAGE)/states.sv hw/tracer-rtl/verification.mk | $(RTL_VENV)/ready
 	@rm -rf $(@D) && mkdir -p $(@D)
 	@echo "coverage: building the tracer with counters"
@@ -119,7 +123,7 @@ $(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f $(COVERAGE)/states.sv hw/trac
 	@touch $@
 
 .PHONY: cover-rtl
-cover-rtl: setup $(COVERAGE)/obj/ready ## what the regression reaches in the tracer; build/coverage/report.json (COVER_SEEDS=, COVER_PIECE=)
+cover-rtl: setup $(COVERAGE)/obj/ready $(COVERAGE)/constant.json ## what the regression reaches in the tracer; build/coverage/report.json (COVER_SEEDS=, COVER_PIECE=)
 	@cmake -S hw/tracer-rtl/coverage -B $(COVERAGE)/sim $(filter-out -DCMAKE_LIBRARY% -DCMAKE_RUNTIME%,$(NATIVE_FLAGS)) \
 	  -DMERAPI_COVERED=$(COVERAGE)/obj -DMERAPI_VERILATOR=$(rtl_verilator_root) > $(COVERAGE)/cmake.log 2>&1 || { tail $(COVERAGE)/cmake.log; exit 1; }
 	@cmake --build $(COVERAGE)/sim --target rtl_test --parallel $(RTL_JOBS) > $(COVERAGE)/build.log 2>&1 || { tail -40 $(COVERAGE)/build.log; exit 1; }
@@ -127,5 +131,5 @@ cover-rtl: setup $(COVERAGE)/obj/ready ## what the regression reaches in the tra
 	  MERAPI_SEEDS=$(COVER_SEEDS) MERAPI_PRESET=sim-small MERAPI_COVERAGE=$(COVERAGE)/counts.$$i.dat MERAPI_REACHED=$(COVERAGE)/reached.$$i.txt \
 	  GTEST_TOTAL_SHARDS=$(words $(COVER_PIECES)) GTEST_SHARD_INDEX=$$i $(RTL_NICE) $(COVERAGE)/sim/test/rtl_test --gtest_brief=1; done
 	@[ "$(COVER_PIECE)" != none ] && [ "$(COVER_PIECE)" != "$(COVER_PIECES)" ] || \
-	  python3 hw/tracer-rtl/coverage/cover.py report --data $(COVER_PIECES:%=$(COVERAGE)/counts.%.dat) \
+	  python3 hw/tracer-rtl/coverage/cover.py report --data $(COVER_PIECES:%=$(COVERAGE)/counts.%.dat) --constant $(COVERAGE)/constant.json \
 	  --reached $(COVER_PIECES:%=$(COVERAGE)/reached.%.txt) --report $(COVERAGE)/report.json

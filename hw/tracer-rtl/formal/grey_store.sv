@@ -75,6 +75,7 @@ module grey_store (
       .io_take_valid(take_valid),
       .io_take_bits_obj(take_obj),
       .io_take_bits_count(take_count),
+      .io_regionLog2(6'd16),
       .io_hold(hold),
       .io_empty(empty),
       .io_read_request_ready(read_ready),

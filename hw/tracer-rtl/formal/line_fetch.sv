@@ -66,7 +66,7 @@ module line_fetch (
       .io_line_valid(line_valid),
       .io_line_bits_slot(line_slot),
       .io_line_bits_data(line_data),
-      .io_invalidate(invalidate && quiet && !busy && !asked && started),
+      .io_invalidate(invalidate && quiet && !request && !busy && !asked && started),
       .io_quiet(quiet),
       .io_read_request_ready(read_ready),
       .io_read_request_valid(read_valid),

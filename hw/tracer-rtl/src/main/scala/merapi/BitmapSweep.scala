@@ -69,10 +69,12 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val buffers  = Mem(p.sweepReads, UInt(p.lineBits.W))
   val asking   = Module(new Queue(new ReadRequest(p), 2))
   val underWay = asked(tagBits, 0) - used(tagBits, 0) // at most all buffers
+  val reading  = RegInit(0.U((tagBits + 1).W))        // of these, asked for and not here
   asking.io.enq.valid     := state === State.Run && asked =/= last && !underWay(tagBits) && !io.hold
   asking.io.enq.bits.tag  := asked(tagBits - 1, 0)
   asking.io.enq.bits.line := c.bitmap + asked
   when(asking.io.enq.fire) { asked := asked + 1.U }
+  reading := reading + asking.io.enq.fire - io.read.response.valid
   io.read.request <> asking.io.deq
   io.lines := io.read.request.fire
   when(io.read.response.valid) { buffers.write(io.read.response.bits.tag(tagBits - 1, 0), io.read.response.bits.data) }
@@ -159,9 +161,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
   }
   io.busy := state =/= State.Idle
   // Held: reads that were asked for have arrived.
-  io.quiet := asked === used && state =/= State.WaitLimit ||
-    state === State.Idle || state === State.AskLimit || state === State.Judge ||
-    state === State.Run && underWay === PopCount(arrived)
+  io.quiet := reading === 0.U && state =/= State.WaitLimit
 }
 
 /** Writes zeros over a range of lines; the first and the last may be half lines. */

@@ -78,7 +78,7 @@ class TraceConfig(p: TracerParameters) extends Bundle {
   val heapBase       = UInt(64.W)
   val fromNarrow     = UInt(64.W) // narrow base less heap's: what is added to a decoded reference for its offset
   val fromWide       = UInt(64.W) // the same for addresses
-  val narrowShift    = UInt(4.W)
+  val narrowShifts   = UInt(9.W)  // the decoding shift, one bit set
   val wideOops       = Bool()
   val wideKlass      = Bool()
   val alignmentLog2  = UInt(4.W)
@@ -104,7 +104,7 @@ class TraceConfig(p: TracerParameters) extends Bundle {
 
   /** Object of a mark bit. */
   def objectOf(bit: UInt): UInt   = (bit << (alignmentLog2 - 3.U)(2, 0))(p.objectBits - 1, 0)
-  def region(obj: UInt): UInt     = (obj >> (regionLog2 - 3.U))(p.regionBits - 1, 0)
+  def region(obj: UInt): UInt     = Region.of(p, obj, regionLog2)
   def rescanFlag(obj: UInt): UInt = (obj >> flagBit)(p.flagLog2 - 1, 0)
 }
 
@@ -124,6 +124,12 @@ class Reference(p: TracerParameters) extends Bundle {
   val bit  = UInt(p.objectBits.W) // mark bit of its object
   val flag = UInt(p.flagLog2.W)
   val host = Bool()
+}
+
+object Region {
+
+  /** Region of an object. */
+  def of(p: TracerParameters, obj: UInt, regionLog2: UInt): UInt = (obj >> (regionLog2 - 3.U))(p.regionBits - 1, 0)
 }
 
 object Bank {

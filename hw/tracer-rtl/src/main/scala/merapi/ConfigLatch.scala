@@ -35,7 +35,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
     val read        = new ReadPort(p)
   })
   import Contract.{Area => A, ConfigLayout => C, DirectoryLayout => D}
-  object State extends ChiselEnum { val Idle, Ask, Wait, Fields, Take, Judge, Overlaps, Sizes, Rings = Value }
+  object State extends ChiselEnum { val Idle, Ask, Wait, Fields, Take, Judge, Overlaps, Sizes, Sized, Rings = Value }
   val state     = RegInit(State.Idle)
   val lineAt    = Reg(UInt(3.W))          // of configuration (0) and directory
   val step      = Reg(UInt(4.W))          // an area
@@ -209,14 +209,11 @@ class ConfigLatch(p: TracerParameters) extends Module {
     }
     is(State.Sizes) {
       step := step + 1.U
-      when(step.andR) {
-        done  := true.B
-        state := State.Idle
-      }
-      when(badShapes) { wrong(sizeAt(step), bytes(area.count)) }
-      when(required && bytes(area.count) < needed) { wrong(sizeAt(step), bytes(area.count)) }
-      when(required && !area.placed) { wrong(areaAt(step), 0.U) }
-      when(moved) { wrong(areaAt(step), bytes(area.first)) }
+      when(step.andR) { state := State.Sized }
+    }
+    is(State.Sized) {
+      done  := true.B
+      state := State.Idle
     }
     // Both areas, the second read as the other of the first.
     is(State.Rings) {
@@ -230,12 +227,20 @@ class ConfigLatch(p: TracerParameters) extends Module {
       }
     }
   }
-  // Of the pair of the cycle before.
+  // Of the area, and the pair, of the cycle before.
+  val areaLate     = RegNext(area)
+  val stepLate     = RegNext(step)
+  val sized        = RegNext(state === State.Sizes, false.B)
+  val wrongCount   = RegNext(badShapes || (required && bytes(area.count) < needed))
+  val missing      = RegNext(required && !area.placed)
+  val movedLate    = RegNext(moved)
   val paired       = RegNext(state === State.Overlaps || (state === State.Rings && step === 1.U), false.B)
   val pairOverlaps = RegNext(overlaps)
-  val pairAt       = RegNext(areaAt(step))
-  val pairFirst    = RegNext(area.first)
-  when(paired && pairOverlaps) { wrong(pairAt, bytes(pairFirst)) }
+  when(state =/= State.Idle) {
+    when(sized && wrongCount) { wrong(sizeAt(stepLate), bytes(areaLate.count)) }
+    when(sized && missing) { wrong(areaAt(stepLate), 0.U) }
+    when((sized && movedLate) || (paired && pairOverlaps)) { wrong(areaAt(stepLate), bytes(areaLate.first)) }
+  }
 
   io.areas     := kept
   io.ringAreas := rings
@@ -243,7 +248,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
   c.heapBase      := heapBase
   c.fromNarrow    := RegNext(field(C.NarrowOopBase, 8) - heapBase)
   c.fromWide      := RegNext(0.U - heapBase)
-  c.narrowShift   := narrowShift
+  c.narrowShifts  := RegNext(UIntToOH(narrowShift, 9))
   c.wideOops      := oopBytes === 8.U
   c.wideKlass     := klassBytes === 8.U
   c.alignmentLog2 := alignment

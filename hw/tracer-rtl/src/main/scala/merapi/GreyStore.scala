@@ -4,6 +4,11 @@ package merapi
 import chisel3._
 import chisel3.util._
 
+/** A grey with its object's region, which its limit check begins with. */
+class PlacedGrey(p: TracerParameters) extends Grey(p) {
+  val region = UInt(p.regionBits.W)
+}
+
 /** Greys of one lane: a double-ended queue on chip whose oldest entries move to the spill area when it fills.
   *
   * New greys are pushed and taken at the top (depth first: what was found last is nearest in memory). Lines of
@@ -28,7 +33,8 @@ class GreyStore(p: TracerParameters) extends Module {
     val giveBack   = Flipped(Decoupled(new Grey(p))) // always ready
     val mark       = Flipped(Decoupled(new Grey(p)))
     val sweep      = Flipped(Decoupled(new Grey(p)))
-    val take       = Decoupled(new Grey(p))
+    val take       = Decoupled(new PlacedGrey(p))
+    val regionLog2 = Input(UInt(6.W))
     val hold       = Input(Bool())                   // take nothing back from the spill area
     val full       = Output(Bool())
     val deep       = Output(Bool())                  // enough to do: half full, or more in the spill area
@@ -44,7 +50,7 @@ class GreyStore(p: TracerParameters) extends Module {
   val bottom = RegInit(0.U(address.W))
   val count  = RegInit(0.U((address + 1).W))
   val lines  = RegInit(0.U(p.lineAddress.W)) // lines in the spill area
-  val out    = Module(new Queue(new Grey(p), 4))
+  val out    = Module(new Queue(new PlacedGrey(p), 4))
   io.take <> out.io.deq
 
   object State extends ChiselEnum { val Idle, Gather, Store, Stored, Fetch, Fetched, Came, Scatter = Value }
@@ -68,7 +74,8 @@ class GreyStore(p: TracerParameters) extends Module {
   // Push, from registers alone: a mark of the cycle before (it must not wait, the next may come), then what is given
   // back (it waits for one mark at most), then the sweep, by the room of
   // the cycle before. A mark is known late in its cycle: it goes straight to the lane, or stands in `marked` for a cycle.
-  val sweepRoom = RegNext(count < (depth / 2 - reserve).U || (room && !spillHalf), false.B)
+  val scatters  = state === State.Came || state === State.Scatter // the sweep waits
+  val sweepRoom = RegNext((count < (depth / 2 - reserve).U || (room && !spillHalf)) && !scatters, false.B)
   val back      = Queue(io.giveBack, 4)
   val marked    = RegInit(0.U.asTypeOf(Valid(new Grey(p))))
   val push      = Module(new Arbiter(new Grey(p), 3))
@@ -99,12 +106,17 @@ class GreyStore(p: TracerParameters) extends Module {
   val readGrey = ram.read(readAt)
   popped           := pop
   out.io.enq.valid := popped || direct || (markDirect && io.mark.fire)
-  out.io.enq.bits  := Mux(popped, readGrey, Mux(push.io.out.valid, push.io.out.bits, io.mark.bits))
+  val taken = Mux(popped, readGrey, Mux(push.io.out.valid, push.io.out.bits, io.mark.bits))
+  out.io.enq.bits.obj    := taken.obj
+  out.io.enq.bits.count  := taken.count
+  out.io.enq.bits.region := Region.of(p, taken.obj, io.regionLog2)
   assert(!popped || out.io.enq.ready, "a taken grey without a place")
 
-  val stored  = push.io.out.valid && !direct
-  val scatter = state === State.Scatter && !stored
-  val next    = RegNext(came(moved + scatter)) // of the line that came
+  val stored = push.io.out.valid && !direct
+  // The same as not stored, from registers: the sweep waits.
+  val scatter = state === State.Scatter && !((marked.valid || back.valid) && !outFree)
+  assert(state =/= State.Scatter || scatter === !stored, "pushed while a line comes back")
+  val next    = RegEnable(came(moved), state === State.Came || scatter) // of the line that came
   val writeAt = Mux(stored, bottom + count(address - 1, 0), bottom - 1.U)
   when(stored || scatter) { ram.write(writeAt, Mux(stored, push.io.out.bits, next)) }
   when(gather) {
@@ -156,11 +168,15 @@ class GreyStore(p: TracerParameters) extends Module {
         state := State.Came
       }
     }
-    is(State.Came) { state := State.Scatter }
+    // `moved` is ahead of what is stored by `next`.
+    is(State.Came) {
+      moved := 1.U
+      state := State.Scatter
+    }
     is(State.Scatter) {
       when(scatter) {
         moved := moved + 1.U
-        when(moved === (perLine - 1).U) { state := State.Idle }
+        when(moved === perLine.U) { state := State.Idle }
       }
     }
   }

@@ -17,18 +17,19 @@ class Handshake(p: TracerParameters) extends Module {
     val read       = new ReadPort(p)
   })
   import Contract.{Fault, IdentityLayout => L}
-  object State extends ChiselEnum { val Rest, Ask, Wait, Rings = Value }
+  object State extends ChiselEnum { val Rest, Ask, Wait, Judge, Rings = Value }
   val state = RegInit(State.Rest)
   io.read.request.valid     := state === State.Ask
   io.read.request.bits.tag  := 0.U
   io.read.request.bits.line := (L.At / 64).U
-  private def answered(at: Int, bytes: Int): UInt = io.read.response.bits.data(8 * (at + bytes) - 1, 8 * at)
+  // Judged in the cycle after it came.
+  private def answered(at: Int, bytes: Int): UInt = RegNext(io.read.response.bits.data(8 * (at + bytes) - 1, 8 * at))
   val magic                                       = answered(L.Magic, 8)
   val major                                       = answered(L.VersionMajor, 2)
   val minor                                       = answered(L.VersionMinor, 2)
   val wrongMagic                                  = magic =/= Contract.Magic.U
   val wrongVersion                                = major =/= Contract.VersionMajor.U || minor > Contract.VersionMinor.U
-  val came                                        = state === State.Wait && io.read.response.valid
+  val came                                        = state === State.Judge
 
   io.latchStart := came && !wrongMagic && !wrongVersion
   io.done       := (came && (wrongMagic || wrongVersion)) || (state === State.Rings && io.latchDone)
@@ -44,7 +45,8 @@ class Handshake(p: TracerParameters) extends Module {
   switch(state) {
     is(State.Rest) { when(io.start) { state := State.Ask } }
     is(State.Ask) { when(io.read.request.fire) { state := State.Wait } }
-    is(State.Wait) { when(came) { state := Mux(io.done, State.Rest, State.Rings) } }
+    is(State.Wait) { when(io.read.response.valid) { state := State.Judge } }
+    is(State.Judge) { state := Mux(io.done, State.Rest, State.Rings) }
     is(State.Rings) { when(io.latchDone) { state := State.Rest } }
   }
 }

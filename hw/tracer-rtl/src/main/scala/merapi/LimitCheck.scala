@@ -67,17 +67,16 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
   val stay  = valid && !leave
   val next  = Mux(stay, held, Mux(spareValid, spare, come))
   io.next := next.item.obj
-  val readRow = next.region(rowBits - 1, 0)
-  val row     = rows.read(readRow)
-  // A row that is written while it is read may be anything.
-  val torn = RegNext(io.fill.write && io.fill.row === readRow, false.B)
+  val row = rows.read(next.region(rowBits - 1, 0))
   held       := next
   valid      := stay || spareValid || io.in.fire
   spareValid := stay && (spareValid || io.in.fire)
   when(!spareValid) { spare := come }
 
   val region = held.region
-  val hit    = row.epoch === io.fill.epoch && row.tag === region(p.regionBits - 1, rowBits) && !torn
+  // A row that was written while it was read may be anything.
+  val torn = RegNext(io.fill.write, false.B) && RegNext(io.fill.row) === region(rowBits - 1, 0)
+  val hit  = row.epoch === io.fill.epoch && row.tag === region(p.regionBits - 1, rowBits) && !torn
   io.out.valid      := valid && state === State.Run && hit
   io.out.bits.obj   := held.item.obj
   io.out.bits.data  := held.item.data

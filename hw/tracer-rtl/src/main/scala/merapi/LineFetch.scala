@@ -44,7 +44,7 @@ class LineFetch(p: TracerParameters) extends Module {
     val room       = Input(Bool())                         // for two lines: one may be on its way
     val line       = Decoupled(new Line)                   // ready: room for one
     val invalidate = Input(Bool())                         // pulse; nothing is outstanding
-    val quiet      = Output(Bool())
+    val quiet      = Output(Bool())                        // but for a request that is not taken yet
     val fetched    = Output(Bool())
     val read       = new ReadPort(p)
   })
@@ -177,6 +177,5 @@ class LineFetch(p: TracerParameters) extends Module {
 
   val outstanding = RegInit(0.U(log2Ceil(asks + 1).W))
   outstanding := outstanding + useAsk - answer.valid
-  io.quiet := outstanding === 0.U && !valid && !ask.io.deq.valid && !waits.orR && !again && !io.request.valid &&
-    !served.io.deq.valid && !hint.valid
+  io.quiet := outstanding === 0.U && !valid && !ask.io.deq.valid && !waits.orR && !again && !served.io.deq.valid && !hint.valid
 }

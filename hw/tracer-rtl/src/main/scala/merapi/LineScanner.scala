@@ -17,6 +17,12 @@ object ScanJob {
   /** The first `count` of `slots` (a comparison for each: one less than a power of two would be a carry chain). */
   def first(count: UInt, slots: Int): UInt = VecInit((0 until slots).map(i => count > i.U)).asUInt
 
+  /** The slots that so many references fill. */
+  def elements(p: TracerParameters, length: UInt, wide: Bool): UInt = {
+    val few = Mux(wide, Cat(length(2, 0), 0.U(1.W)), length(3, 0))
+    Mux((length >> 4).orR || (wide && length(3)), Fill(slots(p), 1.U(1.W)), first(few, slots(p)))
+  }
+
   /** Slots of the line that hold something; a wide reference is its first slot's. */
   def notNull(p: TracerParameters, data: UInt, wide: Bool): UInt = {
     val some = (0 until slots(p)).map(i => data(32 * i + 31, 32 * i).orR)

@@ -240,7 +240,9 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
   io.readLines  := PopCount(io.axi.map(_.r.fire))
   io.wroteLines := PopCount(io.axi.map(_.b.fire))
   val ended = PopCount(reads.map(_.fire) ++ stores.map(_.fire))
-  outstanding := outstanding + PopCount(started) - ended
-  io.quiet    := outstanding === 0.U && blocking
-  assert(!(outstanding === 0.U && ended =/= 0.U && PopCount(started) === 0.U), "an answer without a request")
+  // A request is counted in the cycle after it was taken.
+  val begun = started.map(s => RegNext(s, false.B))
+  outstanding := outstanding + PopCount(begun) - ended
+  io.quiet    := outstanding === 0.U && !begun.reduce(_ || _) && blocking
+  assert(!(outstanding === 0.U && ended =/= 0.U && PopCount(begun) === 0.U), "an answer without a request")
 }

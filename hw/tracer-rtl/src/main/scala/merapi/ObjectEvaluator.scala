@@ -40,6 +40,7 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
   val report     = Bool()
   val extra      = UInt(32.W)               // array length or mirror size
   val extraSome  = Bool()
+  val filled     = UInt(ScanJob.slots(p).W) // slots that an array of this length would fill from a line's begin
   val extraKnown = Bool()
   val notNull    = UInt(ScanJob.slots(p).W) // slots of the line
 }
@@ -58,6 +59,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val config    = Input(new TraceConfig(p))
     val hold      = Input(Bool())
     val in        = Flipped(Decoupled(new EvaluateJob(p)))
+    val offered   = Input(Bool())                     // `in` may come: known early, unlike whether it does
     val room      = Output(Bool())                    // for two more: one may be on its way
     val slot      = Output(UInt(log2Ceil(p.slots).W)) // whose what follows is
     val slots     = Input(UInt(ScanJob.slots(p).W))   // References: which of the line's slots are the object's
@@ -79,17 +81,26 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val fault     = Valid(new FaultReport)            // counted from the heap's start
   })
   import Contract.ShapeKind
+  // A queue. Its next place is written whether or not the line in hand comes: that is known late.
   private val depth = 4
-  val stage         = Module(new Queue(new EvaluateJob(p), depth))
-  stage.io.enq <> io.in
-  io.room := stage.io.count <= (depth - 2).U
-  val c     = io.config
-  val x     = stage.io.deq.bits
-  val valid = stage.io.deq.valid
-  val done  = WireDefault(false.B)
-  stage.io.deq.ready := done
-  io.slot            := x.slot
-  io.quiet           := !valid
+  val stage         = Mem(depth, new EvaluateJob(p))
+  private val ptr   = log2Ceil(depth)
+  val enqAt         = RegInit(0.U((ptr + 1).W))
+  val deqAt         = RegInit(0.U((ptr + 1).W))
+  val count         = enqAt - deqAt
+  val c             = io.config
+  val x             = stage.read(deqAt(ptr - 1, 0))
+  val valid         = enqAt =/= deqAt
+  val done          = WireDefault(false.B)
+  io.in.ready := count =/= depth.U
+  when(io.offered) { stage.write(enqAt(ptr - 1, 0), io.in.bits) }
+  when(io.in.valid) { enqAt := enqAt + 1.U }
+  when(done) { deqAt := deqAt + 1.U }
+  assert(io.offered || !io.in.valid, "a line that was not offered")
+  assert(!(io.offered && !io.in.ready), "a line offered without a place")
+  io.room  := count <= (depth - 2).U
+  io.slot  := x.slot
+  io.quiet := !valid
 
   val sizing   = x.phase === Phase.Header || x.phase === Phase.Size
   val kind     = x.shape.kind
@@ -137,11 +148,11 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val at = Shape.placeInLine(place)
     if (at < 0) (x.shape.near >> -at)(slots - 1, 0) else (x.shape.near << at)(slots - 1, 0)
   })
-  val covered      = places(x.obj(2, 0))
-  val goesOn       = x.shape.beyond(x.obj(2, 0))
-  val arrayAt      = arrayStart(4, 0) +& Mux(x.obj(2, 0).andR, (-2).S(6.W).asUInt, Cat(0.U(2.W), x.obj(2, 0), 0.U(1.W)))
-  val elements     = Mux((length >> 4).orR, Fill(slots, 1.U(1.W)), ScanJob.first(length(3, 0), slots))
-  val coveredArray = Mux((arrayStart >> 5).orR || arrayAt(5, 4) =/= 0.U, 0.U, (elements << arrayAt(3, 0))(slots - 1, 0))
+  val covered = places(x.obj(2, 0)) // of an array, its first element
+  val goesOn  = x.shape.beyond(x.obj(2, 0))
+  val coveredArray = VecInit((0 until slots).map { i =>
+    (0 to i).map(first => covered(first) && x.filled(i - first)).reduce(_ || _)
+  }).asUInt
   val ours = Mux(x.phase === Phase.Header, Mux(objArray, coveredArray, covered), io.slots) &
     Mux(c.wideOops, 0x5555.U, 0xffff.U)
   val bare = x.phase === Phase.Size || x.phase === Phase.Extension

@@ -39,6 +39,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val sweeping   = Output(Bool())
     val in         = Flipped(Decoupled(new RawReference(p)))
     val out        = Decoupled(new Reference(p))
+    val bank       = Output(UInt(p.laneLog2.W))     // of `out`
     val ended      = Output(UInt(2.W))              // so many references ended here
     val outside    = Output(Bool())
     val above      = Output(Bool())
@@ -50,7 +51,9 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val crooked    = Valid(new CrookedReference(p)) // the same, of a reference between two objects
   })
   class Found extends Bundle {
-    val offset = UInt(64.W) // from the heap's start
+    // From the heap's start: the carry of the part that a heap can have is still to be added to the rest.
+    val high   = UInt((64 - p.heapAddressBits).W)
+    val low    = UInt((p.heapAddressBits + 1).W)
     val source = UInt(p.objectBits.W)
     val host   = Bool()
   }
@@ -61,17 +64,22 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   val c = io.config
   // An address is one addition away from its offset.
   val narrow = !c.wideOops && !io.in.bits.host
-  val scaled = (io.in.bits.value(31, 0).pad(48) << c.narrowShift).pad(64)(63, 0)
+  val scaled = Mux1H(c.narrowShifts, (0 until 9).map(i => (io.in.bits.value(31, 0) << i).pad(64)))
   val found  = Module(new Queue(new Found, 2))
-  found.io.enq.valid       := io.in.valid
-  io.in.ready              := found.io.enq.ready
-  found.io.enq.bits.offset := Mux(narrow, scaled, io.in.bits.value) + Mux(narrow, c.fromNarrow, c.fromWide)
+  found.io.enq.valid := io.in.valid
+  io.in.ready        := found.io.enq.ready
+  private val (value, from) = (Mux(narrow, scaled, io.in.bits.value), Mux(narrow, c.fromNarrow, c.fromWide))
+  private val lowBits       = p.heapAddressBits
+  found.io.enq.bits.low    := value(lowBits - 1, 0) +& from(lowBits - 1, 0)
+  found.io.enq.bits.high   := value(63, lowBits) + from(63, lowBits)
   found.io.enq.bits.source := io.in.bits.source
   found.io.enq.bits.host   := io.in.bits.host
 
   val f       = found.io.deq.bits
-  val outside = f.offset >= c.heapBytes
-  val low     = f.offset(7, 0) & ((1.U(9.W) << c.alignmentLog2) - 1.U)(7, 0)
+  val offset  = f.low(lowBits - 1, 0)
+  val far     = Mux(f.low(lowBits), !f.high.andR, f.high.orR)
+  val outside = far || offset >= c.heapBytes
+  val low     = offset(7, 0) & ((1.U(9.W) << c.alignmentLog2) - 1.U)(7, 0)
   val crooked = !outside && low =/= 0.U
   val ends    = found.io.deq.valid && (outside || crooked)
 
@@ -98,24 +106,35 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   check.io.fill   := io.fill
   io.ask <> check.io.ask
   check.io.in.valid            := found.io.deq.valid && !outside && !crooked && !sweeping
-  check.io.in.bits.obj         := f.offset >> 3
+  check.io.in.bits.obj         := offset >> 3
   check.io.region              := c.region(check.io.in.bits.obj)
   check.io.in.bits.data.source := f.source
   check.io.in.bits.data.host   := f.host
   found.io.deq.ready           := outside || crooked || (check.io.in.ready && !sweeping)
 
-  val out    = Module(new Queue(new Reference(p), 2))
+  class Out extends Bundle {
+    val reference = new Reference(p)
+    val bank      = UInt(p.laneLog2.W)
+  }
+  val out    = Module(new Queue(new Out, 2))
   val result = check.io.out.bits
   val entry  = entries.read(indexOf(check.io.next))
   val known  = entry.valid && entry.obj === result.obj && !result.data.host
   val passes = result.below && !known
-  check.io.out.ready   := out.io.enq.ready // whatever comes out: what it is is known late
-  out.io.enq.valid     := check.io.out.valid && passes
-  out.io.enq.bits.bit  := c.markBit(result.obj)
-  out.io.enq.bits.flag := c.rescanFlag(result.data.source)
-  out.io.enq.bits.host := result.data.host
-  io.out <> out.io.deq
-  val remember = out.io.enq.fire && !result.data.host
+  check.io.out.ready := out.io.enq.ready // whatever comes out: what it is is known late
+  out.io.enq.valid   := check.io.out.valid && passes
+  val sent = out.io.enq.bits.reference
+  sent.bit             := c.markBit(result.obj)
+  sent.flag            := c.rescanFlag(result.data.source)
+  sent.host            := result.data.host
+  out.io.enq.bits.bank := Bank.of(p, sent.bit)
+  io.out.valid         := out.io.deq.valid
+  io.out.bits          := out.io.deq.bits.reference
+  io.bank              := out.io.deq.bits.bank
+  out.io.deq.ready     := io.out.ready
+  // Whether it goes on is known late. One that is known is remembered once more, and one at or above its limit, which
+  // does not change before everything is forgotten, does not pass next time either.
+  val remember = check.io.out.fire && !result.data.host
   when(sweeping || remember) {
     val now = Wire(new Entry)
     now.valid := !sweeping
@@ -130,7 +149,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   io.quiet    := !io.in.valid && !found.io.deq.valid && !check.io.busy && !out.io.deq.valid
 
   io.crooked.valid       := RegNext(found.io.deq.valid && crooked, false.B)
-  io.crooked.bits.offset := RegNext(f.offset)
+  io.crooked.bits.offset := RegNext(offset)
   io.crooked.bits.source := RegNext(f.source)
   io.crooked.bits.host   := RegNext(f.host)
   io.fault               := check.io.fault

@@ -86,7 +86,7 @@ class Reporter(p: TracerParameters) extends Module {
   }
   io.write.request.valid    := state === State.Ready && room && !io.drop
   io.write.request.bits.tag := 0.U
-  val slotMask = ((1.U(32.W) << io.ringLog2) - 1.U)(31, 0)
+  val slotMask = RegNext(((1.U(32.W) << io.ringLog2) - 1.U)(31, 0)) // as long as the ring stands
   io.write.request.bits.line := RegNext(io.ring + (produced(31, 0) & slotMask)) // no entry follows at once
   io.write.request.bits.data := Cat(
     io.cycle,

@@ -76,7 +76,7 @@ class ScanLane(p: TracerParameters) extends Module {
     val dropShapes = Input(Bool())                         // pulse
     val fill       = Input(new LimitFill(p))
     val ask        = Decoupled(UInt((p.regionBits - 3).W)) // for limits
-    val grey       = Flipped(Decoupled(new Grey(p)))
+    val grey       = Flipped(Decoupled(new PlacedGrey(p)))
     val giveBack   = Decoupled(new Grey(p))
     val references = Decoupled(new RawReference(p))
     val live       = Decoupled(new LiveWords(p))
@@ -138,9 +138,8 @@ class ScanLane(p: TracerParameters) extends Module {
   check.io.in.valid := !io.hold && (goOn || takeGrey)
   val newHeld = Wire(new Held) // a grey, else a piece of another lane's array
   val oldHeld = held.read(slotOn)
-  check.io.in.bits.obj := Mux(goOn, oldHeld.obj, io.grey.bits.obj)
-  val greyRegion = c.region(io.grey.bits.obj)
-  check.io.region             := Mux(goOn, oldHeld.region, greyRegion)
+  check.io.in.bits.obj        := Mux(goOn, oldHeld.obj, io.grey.bits.obj)
+  check.io.region             := Mux(goOn, oldHeld.region, io.grey.bits.region)
   check.io.in.bits.data.slot  := Mux(goOn, slotOn, slotNew)
   check.io.in.bits.data.fresh := Mux(continued.io.deq.valid, false.B, Mux(again.valid, fresh(again.bits), !goOn))
   continued.io.deq.ready      := !io.hold && check.io.in.ready
@@ -172,7 +171,7 @@ class ScanLane(p: TracerParameters) extends Module {
   val takeFresh = issue.fire && issue.bits.data.fresh
   val takePiece = WireDefault(false.B)
   newHeld.obj    := Mux(io.grey.valid, io.grey.bits.obj, pieceIn.io.deq.bits.obj)
-  newHeld.region := Mux(io.grey.valid, greyRegion, pieceIn.io.deq.bits.region)
+  newHeld.region := Mux(io.grey.valid, io.grey.bits.region, pieceIn.io.deq.bits.region)
   newHeld.count  := io.grey.valid && io.grey.bits.count
   when(allocate || takePiece) { held.write(slotNew, newHeld) }
   val late = Wire(Valid(new FaultReport))
@@ -218,26 +217,31 @@ class ScanLane(p: TracerParameters) extends Module {
   val aHeld    = Reg(new Held)
   val aValid   = RegInit(false.B)
   val inHeader = a.phase === Phase.Header
-  val needs    = inHeader || a.phase === Phase.Size
+  val aLooks   = RegInit(false.B) // for its shape
+  val aKnows   = RegInit(false.B) // without
   val e        = evaluate.io.in
   arrived.io.deq.ready := evaluate.io.room
   aValid               := arrived.io.deq.fire
-  a                    := arrived.io.deq.bits
+  private val looks = arrived.io.deq.bits.phase.isOneOf(Phase.Header, Phase.Size)
+  aLooks := arrived.io.deq.fire && looks
+  aKnows := arrived.io.deq.fire && !looks
+  a      := arrived.io.deq.bits
   val arrivedHeld = held.read(arrived.io.deq.bits.slot)
   aHeld := arrivedHeld
   // An array's length follows the klass word; another size is where it was said to be.
   val lengthAt = Cat(arrivedHeld.obj(2, 0), 0.U(1.W)) + Mux(c.wideKlass, 4.U(4.W), 3.U(4.W))
   val extraAt  = RegNext(Mux(arrived.io.deq.bits.phase === Phase.Header, lengthAt, arrived.io.deq.bits.word))
-  e.valid := aValid && (!needs || cache.io.hit)
+  evaluate.io.offered := aValid
+  e.valid             := aKnows || (aLooks && cache.io.hit)
   assert(!(e.valid && !e.ready), "a line in hand without a place")
   cache.io.powerUp    := io.powerUp
   cache.io.next       := arrived.io.deq.bits.klass
   cache.io.klass      := a.klass
-  cache.io.accept     := aValid && needs && cache.io.hit
+  cache.io.accept     := aLooks && cache.io.hit
   cache.io.invalidate := io.invalidate || io.dropShapes
   cache.io.answer     := io.shapes.answer
   val missed = Wire(Valid(new ShapeMiss(p)))
-  missed.valid           := RegNext(aValid && needs && !cache.io.hit, false.B)
+  missed.valid           := RegNext(aLooks && !cache.io.hit, false.B)
   missed.bits.slot       := RegNext(a.slot)
   missed.bits.klass      := RegNext(a.klass)
   missed.bits.again      := RegNext(cache.io.torn)
@@ -271,6 +275,7 @@ class ScanLane(p: TracerParameters) extends Module {
   e.bits.report         := cache.io.found && !cache.io.seen && !cache.io.shape.quiet
   e.bits.extra          := VecInit((0 until 16).map(i => a.data(32 * i + 31, 32 * i)))(extraAt)
   e.bits.extraSome      := e.bits.extra =/= 0.U
+  e.bits.filled         := ScanJob.elements(p, e.bits.extra, c.wideOops)
   e.bits.notNull        := ScanJob.notNull(p, a.data, c.wideOops)
   e.bits.extraKnown     := !inHeader || !c.wideKlass || aHeld.obj(2, 0) =/= 6.U // else in the next line
   evaluate.io.slots     := slotsAt.read(evaluate.io.slot)

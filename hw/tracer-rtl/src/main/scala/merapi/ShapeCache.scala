@@ -111,7 +111,7 @@ class ShapeCache(p: TracerParameters) extends Module {
     val mine   = fill && victim === w.U
     val isSeen = accepted && io.setSeen && RegNext(hits(w)) && !fill
     when(sweeping || mine) { ways(w).write(writeAt, entry) }
-    when(mine || isSeen) { seens(w).write(Mux(mine, fillAt, lateSet), Mux(mine, 0.U, RegNext(seenEpoch))) }
+    when(mine || isSeen) { seens(w).write(Mux(fill, fillAt, lateSet), Mux(fill, 0.U, RegNext(seenEpoch))) }
   }
   when(fill || accepted) { older.write(Mux(fill, fillAt, lateSet), Mux(fill, ~victim, RegNext(hits(0)))) }
 }

@@ -27,8 +27,8 @@ class Shape(p: TracerParameters) extends Bundle {
   val blockCount  = UInt(ShapeLimits.bits.W)
   val extension   = UInt(p.lineAddress.W)    // line, counted from the heap's first
   val blocks      = Vec(Contract.ShapeInlineBlocks.toInt, new ShapeBlock)
-  // What the klass word's line holds of the blocks: which of the object's first units of four bytes are references; and,
-  // by the object's place in its line, whether blocks go on in further lines.
+  // What the klass word's line holds of the blocks: which of the object's first units of four bytes are references (of
+  // an array, the first element alone); and, by the object's place in its line, whether blocks go on in further lines.
   val near   = UInt(Shape.near.W)
   val beyond = UInt(8.W)
 }
@@ -102,8 +102,10 @@ class ShapeWalker(p: TracerParameters) extends Module {
   val homes   = Mem(walks, UInt(32.W))
 
   val pick = Module(new RRArbiter(new ShapeAsk, p.lanes))
+  // Of the question of the cycle before: between two that are taken there are more cycles than that, and before another
+  // question a lane has none for a cycle.
   pick.io.in.zip(io.lanes).foreach { case (a, l) =>
-    val mayAsk = !busy(l.klass.bits.hash)
+    val mayAsk = RegNext(l.klass.valid && !busy(l.klass.bits.hash), false.B)
     a.valid       := l.klass.valid && mayAsk
     a.bits        := l.klass.bits
     l.klass.ready := a.ready && mayAsk
@@ -232,10 +234,13 @@ class ShapeWalker(p: TracerParameters) extends Module {
   val probe                         = RegNext(probesOf.read(tag))
   private def below(at: UInt): UInt = ScanJob.first(at, Shape.near)
   private val inUse                 = shapeNow.blocks.indices.map(i => shapeNow.blockCount > i.U)
-  shapeNow.near := shapeNow.blocks
-    .zip(inUse)
-    .map { case (b, u) => Mux(u, below(b.end) & ~below(b.start), 0.U) }
-    .reduce(_ | _)
+  private val elements              = shapeNow.size >> 2
+  private val first                 = VecInit((0 until Shape.near).map(i => elements === i.U)).asUInt
+  shapeNow.near := Mux(
+    kindNow === ShapeKind.ObjArray.U,
+    first,
+    shapeNow.blocks.zip(inUse).map { case (b, u) => Mux(u, below(b.end) & ~below(b.start), 0.U) }.reduce(_ | _)
+  )
   shapeNow.beyond := VecInit((0 until 8).map { place =>
     val room = ScanJob.slots(p) - Shape.placeInLine(place)
     shapeNow.blocks.zip(inUse).map { case (b, u) => u && b.end > room.U }.reduce(_ || _)

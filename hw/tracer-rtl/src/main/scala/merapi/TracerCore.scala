@@ -68,7 +68,7 @@ class TracerCore(p: TracerParameters) extends Module {
 
   // The crossing.
   val sources = filters.map(_.io.out) :+ hostFilter.io.out
-  val wanted  = sources.map(s => Bank.of(p, s.bits.bit))
+  val wanted  = (filters :+ hostFilter).map(_.io.bank)
   sources.foreach(_.ready := false.B)
   for ((bank, b) <- banks.zipWithIndex) {
     val pick = Module(new RRArbiter(new Reference(p), sources.size))
@@ -111,6 +111,7 @@ class TracerCore(p: TracerParameters) extends Module {
     bank.io.greyFull   := store.io.full
     store.io.mark <> bank.io.grey
     store.io.sweep <> sweep.io.greys(i)
+    store.io.regionLog2 := c.regionLog2
     store.io.hold       := hold
     store.io.spillFirst := c.spill + (c.spillPerLane * i.U)
     store.io.spillLines := c.spillPerLane
@@ -215,17 +216,23 @@ class TracerCore(p: TracerParameters) extends Module {
   private val events = WireDefault(Counters.none)
   io.events := RegNext(events, Counters.none)
   private def event(counter: Int, step: UInt): Unit = events.add(counter) := step
-  private val laneEvents                            = lanes.map(l => RegNext(l.io.events, 0.U.asTypeOf(l.io.events)))
-  private def sum(xs: Seq[UInt]): UInt              = xs.map(_.pad(10)).reduce(_ + _)
+  // What happened in many places is counted in the cycle after.
+  private val laneEvents               = lanes.map(l => RegNext(l.io.events, 0.U.asTypeOf(l.io.events)))
+  private val marked                   = banks.map(b => late(b.io.marked))
+  private val already                  = banks.map(b => late(b.io.already))
+  private val outside                  = allFilters.map(f => late(f.io.outside))
+  private val above                    = allFilters.map(f => late(f.io.above))
+  private val filtered                 = filters.map(f => late(f.io.filtered))
+  private def sum(xs: Seq[UInt]): UInt = xs.map(_.pad(10)).reduce(_ + _)
   import Contract.Counter
-  event(Counter.ObjectsMarked, PopCount(banks.map(_.io.marked)))
+  event(Counter.ObjectsMarked, PopCount(marked))
   event(Counter.ObjectsScanned, PopCount(laneEvents.map(_.scanned)))
   event(Counter.ReferencesRead, sum(laneEvents.map(_.slotsRead)))
   event(Counter.RefsNull, sum(laneEvents.map(_.slotsNull)))
-  event(Counter.RefsOutside, PopCount(filters.map(_.io.outside) :+ hostFilter.io.outside))
-  event(Counter.RefsAboveLimit, PopCount(filters.map(_.io.above) :+ hostFilter.io.above))
-  event(Counter.RefsMarked, PopCount(banks.map(_.io.already) ++ filters.map(_.io.filtered)))
-  event(Counter.RefsFiltered, PopCount(filters.map(_.io.filtered)))
+  event(Counter.RefsOutside, PopCount(outside))
+  event(Counter.RefsAboveLimit, PopCount(above))
+  event(Counter.RefsMarked, PopCount(already ++ filtered))
+  event(Counter.RefsFiltered, PopCount(filtered))
   event(Counter.LiveWords, Mux(live.io.words.valid, live.io.words.bits, 0.U))
   event(Counter.ShapeHits, PopCount(laneEvents.map(_.hit)))
   event(Counter.ShapeMisses, PopCount(laneEvents.map(_.missed)))

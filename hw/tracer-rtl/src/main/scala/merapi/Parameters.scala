@@ -55,7 +55,7 @@ case class TracerParameters(
     /** Klass words whose report is remembered (tracer-wide); a power of two. */
     seenKlasses: Int = 256,
     /** Cycles between two looks at the host's requests while there is work. */
-    pollInterval: Int = 128
+    pollInterval: Int = 96
 ) {
   private def powerOfTwo(n: Int, what: String): Unit =
     require(n > 0 && isPow2(n), s"$what of preset $name: expected a power of two, found $n")

@@ -50,6 +50,7 @@ class ObjectEvaluatorTest extends BlockTest {
         evaluate.io.config.mirrorOffset.poke(mirrorAt)
         evaluate.io.hold.poke(false)
         evaluate.io.in.valid.poke(false)
+        evaluate.io.offered.poke(false)
         restart(evaluate)
 
         def size(j: Job): BigInt = j.raw match {
@@ -154,7 +155,10 @@ class ObjectEvaluatorTest extends BlockTest {
           // Held, a lane takes up nothing new.
           val held = t % 100 > 70
           evaluate.io.hold.poke(held)
-          evaluate.io.in.valid.poke(offered.isDefined && !held)
+          // It is said early that a line may come, with a place for it.
+          val mayCome = offered.isDefined && !held && is(evaluate.io.in.ready)
+          evaluate.io.offered.poke(mayCome)
+          evaluate.io.in.valid.poke(mayCome && random.nextInt(4) != 0)
           for (
             out <- Seq(
               evaluate.io.live,
@@ -348,6 +352,7 @@ class ObjectEvaluatorTest extends BlockTest {
     x.report.poke(j.report)
     x.extra.poke(j.extra)
     x.extraSome.poke(j.extra != 0)
+    x.filled.poke((0 until 16).filter(i => j.extra * oop > 4 * i).map(1 << _).sum)
     x.extraKnown.poke(j.known)
     x.notNull.poke(notNull)
     for (r <- j.raw) {

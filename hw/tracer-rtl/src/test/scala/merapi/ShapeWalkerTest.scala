@@ -63,8 +63,11 @@ case class RawShape(
   def covers(oop: Int, unit: Int): Boolean =
     inline.exists { case (o, n) => 4 * unit >= o && 4 * unit < o + n * oop }
 
-  /** Of an instance, the first units that are references. */
-  def near(oop: Int): BigInt = (0 until Shape.near).filter(covers(oop, _)).map(BigInt(1) << _).sum
+  /** The first units that are references; of an array of them, where the first is. */
+  def near(oop: Int): BigInt = (0 until Shape.near)
+    .filter(unit => if (kind == Contract.ShapeKind.ObjArray) unit == header / 4 else covers(oop, unit))
+    .map(BigInt(1) << _)
+    .sum
 
   /** By the place at which an object begins in its line, in words: references behind its klass word's line. */
   def beyond(oop: Int): BigInt = (0 until 8)

@@ -30,6 +30,7 @@ struct TraceKnobs {
 struct DevicePromises {
   bool marks_before_reports = false;  // the mark of a deferred object is in the window when it is reported
   bool reports_once = false;          // and nothing of an object that was reclaimed
+  bool follows_ahead = false;         // marks with references that it has not counted as read
   bool counts_once = false;           // a reference counts once, whatever storage was full
   bool sweeps_greys_only = false;     // marks of the host in regions that were not commanded are not looked at
   bool counts_events = false;         // completions come with an event in the window

@@ -67,7 +67,9 @@ class RtlDevice : public TracedDevice {
   bool attach() override { return machine_.attach(); }
   void advance(Random* r) override { machine_.run(r->percent(80) ? r->between(1, 100) : r->between(100, 3000)); }
   bool settle(const std::function<bool()>& done) override { return machine_.run_until(done, kPatience); }
-  DevicePromises promises() const override { return {.counts_events = true, .counts_leaves = true}; }
+  DevicePromises promises() const override {
+    return {.follows_ahead = true, .counts_events = true, .counts_leaves = true};
+  }
   const merapi::sim::test::AreaAccesses* accesses() const override { return &counter_.counts(); }
   void begin_count(uint32_t bitmap) override { counter_.begin(bitmap); }
   uint64_t clock() const override { return machine_.simulation->cycles(); }

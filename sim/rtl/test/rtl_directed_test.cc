@@ -5,6 +5,8 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <utility>
+#include <vector>
 
 #include "sim/rtl/test/rtl_machine.h"
 #include "sim/test/random.h"
@@ -101,6 +103,57 @@ TEST_F(RtlDirected, ALongArrayIsReadOnce) {
     EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
     EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_SCANNED), nodes + 1);
     EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), length + 2 * nodes) << length;
+  }
+}
+
+// An array whose elements have more behind them does not go on while greys wait, though memory is what binds and every
+// slot of a lane is in use: what it reaches would be spilled and be read long after the lines around it.
+TEST_F(RtlDirected, AnArrayWaitsForWhatItReached) {
+  Random random(3);
+  const uint32_t length = 12'000, nodes = 4 * length;
+  std::vector<uint32_t> places(nodes);
+  for (uint32_t i = 0; i < nodes; i++) places[i] = i, std::swap(places[i], places[random.below(i + 1)]);
+  make_array(64, length);
+  for (uint32_t i = 0; i < length; i++) {
+    uint64_t at[4];
+    for (int k = 0; k < 4; k++) make_node(places[4 * i + k]), at[k] = node(places[4 * i + k]);
+    refer(64 + 16 + 4 * uint64_t{i}, at[0]);
+    refer(at[0] + 12, at[1]);
+    refer(at[0] + 16, at[2]);
+    refer(at[2] + 12, at[3]);
+  }
+  window_.mark(0, 64);
+  options_.timing = {60, 60, 40, 1};
+  start();
+  ASSERT_TRUE(finish());
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_SCANNED), nodes + 1);
+  // The smallest preset's store has no room for the elements of one line.
+  const uint64_t most = options_.preset == "sim-small" ? nodes / 16 : nodes / 1000;
+  EXPECT_LE(machine_->counter(MERAPI_COUNTER_SPILL_WRITES), most);
+}
+
+// One object after the other, in order of allocation and against it, open and closed to a ring: not the length of the
+// loop that a reference goes, but what it takes to read link and klass word.
+TEST_F(RtlDirected, AListIsFollowedAhead) {
+  const uint64_t nodes = 30'000;
+  for (bool up : {true, false}) {
+    for (bool ring : {false, true}) {
+      std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+      std::memset(window_.heap(), 0, window_.heap_bytes());
+      auto at = [&](uint64_t i) { return node(up ? i : nodes - 1 - i); };
+      for (uint64_t i = 0; i < nodes; i++) {
+        klass(at(i), kNode);
+        if (i + 1 < nodes || ring) refer(at(i) + 16, at((i + 1) % nodes));
+      }
+      window_.mark(0, at(0));
+      start();
+      ASSERT_TRUE(finish());
+      EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes - 1);
+      EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_SCANNED), nodes);
+      EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), 2 * nodes);
+      EXPECT_LT(machine_->counter(MERAPI_COUNTER_CYCLES), 6 * nodes) << "up " << up << ", ring " << ring;
+    }
   }
 }
 

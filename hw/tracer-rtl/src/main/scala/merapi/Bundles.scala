@@ -99,6 +99,9 @@ class TraceConfig(p: TracerParameters) extends Bundle {
   val spill          = UInt(p.lineAddress.W)
   val spillPerLane = UInt(p.lineAddress.W) // lines
 
+  /** A narrow reference as it stands in the heap, times the unit that it counts in. */
+  def scaled(value: UInt): UInt = Mux1H(narrowShifts, (0 until 9).map(i => (value(31, 0) << i).pad(64)))
+
   /** Number of the mark bit of an object. */
   def markBit(obj: UInt): UInt = (obj >> (alignmentLog2 - 3.U)(2, 0))(p.objectBits - 1, 0)
 

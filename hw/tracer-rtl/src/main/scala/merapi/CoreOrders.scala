@@ -6,12 +6,12 @@ import chisel3.util._
 
 /** What the control unit sees of the tracing core. All of it is a fact of the present cycle. */
 class CoreStatus(p: TracerParameters) extends Bundle {
-  val quiet       = Bool()    // held: nothing moves
-  val moving      = UInt(9.W) // what does: lanes, filters, host's filter, banks, walker, live, stores, sweep, clearer
-  val empty       = Bool()    // no grey, no object, no reference, no sweep
-  val cleaned     = Bool()    // no dirty bitmap line
+  val quiet       = Bool()     // held: nothing moves
+  val moving      = UInt(10.W) // lanes, filters, host's filter, banks, walker, live, stores, sweep, clearer, chaser
+  val empty       = Bool()     // no grey, no object, no reference, no sweep
+  val cleaned     = Bool()     // no dirty bitmap line
   val liveFlushed = Bool()
-  val sweeping    = Bool()    // on-chip memories are being cleared
+  val sweeping    = Bool()     // on-chip memories are being cleared
   val sweepBusy   = Bool()
   val clearBusy   = Bool()
   val flagged = Valid(UInt(p.flagLog2.W)) // a chunk to be swept again

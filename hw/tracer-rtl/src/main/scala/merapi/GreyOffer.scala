@@ -71,10 +71,11 @@ class GreyOffer(p: TracerParameters) extends Module {
     word  := Mux(last, 0.U, word + 1.U)
     at    := at + last
   }
-  io.out.valid       := valid
-  io.out.bits.value  := value
-  io.out.bits.source := 0.U
-  io.out.bits.host   := true.B
+  io.out.valid          := valid
+  io.out.bits.value     := value
+  io.out.bits.source    := 0.U
+  io.out.bits.host      := true.B
+  io.out.bits.uncounted := false.B
 
   open    := open + loads - io.ends.count
   refused := refused || io.ends.refused

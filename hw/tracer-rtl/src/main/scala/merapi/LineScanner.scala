@@ -48,10 +48,11 @@ class LineScanner(p: TracerParameters) extends Module {
   // A wide reference begins at an even slot.
   val high = Mux1H((0 until ScanJob.slots(p) by 2).map(i => pick(i) -> words(i + 1)))
   val some = job.left.orR
-  io.references.valid       := valid && some
-  io.references.bits.value  := Cat(Mux(wide, high, 0.U), low)
-  io.references.bits.source := job.obj
-  io.references.bits.host   := false.B
+  io.references.valid          := valid && some
+  io.references.bits.value     := Cat(Mux(wide, high, 0.U), low)
+  io.references.bits.source    := job.obj
+  io.references.bits.host      := false.B
+  io.references.bits.uncounted := false.B
   val rest = job.left & ~pick
   val last = valid && rest === 0.U && (io.references.ready || !some)
   io.in.ready := !valid || last

@@ -38,6 +38,8 @@ case class TracerParameters(
     liveLines: Int,
     /** AXI ports. */
     ports: Int,
+    /** Lines kept for running ahead along a chain (tracer-wide); a power of two, at least four. */
+    chaseLines: Int = 16,
     /** log2 of the bytes after which the next port's share begins. */
     interleaveLog2: Int = 8,
     /** log2 of the largest heap in bytes. */
@@ -75,7 +77,8 @@ case class TracerParameters(
     submissionReads  -> "submissionReads",
     greyEntries      -> "greyEntries",
     rescanFlags      -> "rescanFlags",
-    seenKlasses      -> "seenKlasses"
+    seenKlasses      -> "seenKlasses",
+    chaseLines       -> "chaseLines"
   ).foreach { case (n, what) => powerOfTwo(n, what) }
   require(dirtyBound <= bitmapLines, s"preset $name bounds dirty lines above the number of lines")
   require(interleaveLog2 >= 6, "an interleave below one line would split it")
@@ -107,6 +110,7 @@ case class TracerParameters(
       log2Ceil(sweepReads),
       log2Ceil(shapeWalks),
       log2Ceil(submissionReads),
+      log2Ceil(chaseLines),
       3
     ).max
 }
@@ -127,7 +131,8 @@ object TracerParameters {
     recentReferences = 64,
     limitLines = 16,
     liveLines = 16,
-    ports = 1
+    ports = 1,
+    chaseLines = 4
   )
 
   val ddr4x1: TracerParameters = TracerParameters(

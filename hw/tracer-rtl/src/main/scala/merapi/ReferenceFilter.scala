@@ -6,9 +6,10 @@ import chisel3.util._
 
 /** A reference as it stands in the heap (or in a GREY command, where it is an address). */
 class RawReference(p: TracerParameters) extends Bundle {
-  val value  = UInt(64.W)
-  val source = UInt(p.objectBits.W) // object that it was read from
-  val host   = Bool()
+  val value     = UInt(64.W)
+  val source    = UInt(p.objectBits.W) // object that it was read from
+  val host      = Bool()
+  val uncounted = Bool()               // a lane reads the same once more
 }
 
 /** A reference into the heap that no object can have; offsets from the heap's start. */
@@ -40,7 +41,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val in         = Flipped(Decoupled(new RawReference(p)))
     val out        = Decoupled(new Reference(p))
     val bank       = Output(UInt(p.laneLog2.W))     // of `out`
-    val ended      = Output(UInt(2.W))              // so many references ended here
+    val ended      = Output(UInt(2.W))              // so many references ended here, of those that count
     val outside    = Output(Bool())
     val above      = Output(Bool())
     val filtered   = Output(Bool())
@@ -52,28 +53,31 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   })
   class Found extends Bundle {
     // From the heap's start: the carry of the part that a heap can have is still to be added to the rest.
-    val high   = UInt((64 - p.heapAddressBits).W)
-    val low    = UInt((p.heapAddressBits + 1).W)
-    val source = UInt(p.objectBits.W)
-    val host   = Bool()
+    val high      = UInt((64 - p.heapAddressBits).W)
+    val low       = UInt((p.heapAddressBits + 1).W)
+    val source    = UInt(p.objectBits.W)
+    val host      = Bool()
+    val uncounted = Bool()
   }
   class Inside extends Bundle {
-    val source = UInt(p.objectBits.W)
-    val host   = Bool()
+    val source    = UInt(p.objectBits.W)
+    val host      = Bool()
+    val uncounted = Bool()
   }
   val c = io.config
   // An address is one addition away from its offset.
   val narrow = !c.wideOops && !io.in.bits.host
-  val scaled = Mux1H(c.narrowShifts, (0 until 9).map(i => (io.in.bits.value(31, 0) << i).pad(64)))
+  val scaled = c.scaled(io.in.bits.value)
   val found  = Module(new Queue(new Found, 2))
   found.io.enq.valid := io.in.valid
   io.in.ready        := found.io.enq.ready
   private val (value, from) = (Mux(narrow, scaled, io.in.bits.value), Mux(narrow, c.fromNarrow, c.fromWide))
   private val lowBits       = p.heapAddressBits
-  found.io.enq.bits.low    := value(lowBits - 1, 0) +& from(lowBits - 1, 0)
-  found.io.enq.bits.high   := value(63, lowBits) + from(63, lowBits)
-  found.io.enq.bits.source := io.in.bits.source
-  found.io.enq.bits.host   := io.in.bits.host
+  found.io.enq.bits.low       := value(lowBits - 1, 0) +& from(lowBits - 1, 0)
+  found.io.enq.bits.high      := value(63, lowBits) + from(63, lowBits)
+  found.io.enq.bits.source    := io.in.bits.source
+  found.io.enq.bits.host      := io.in.bits.host
+  found.io.enq.bits.uncounted := io.in.bits.uncounted
 
   val f       = found.io.deq.bits
   val offset  = f.low(lowBits - 1, 0)
@@ -105,12 +109,13 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   check.io.config := c
   check.io.fill   := io.fill
   io.ask <> check.io.ask
-  check.io.in.valid            := found.io.deq.valid && !outside && !crooked && !sweeping
-  check.io.in.bits.obj         := offset >> 3
-  check.io.region              := c.region(check.io.in.bits.obj)
-  check.io.in.bits.data.source := f.source
-  check.io.in.bits.data.host   := f.host
-  found.io.deq.ready           := outside || crooked || (check.io.in.ready && !sweeping)
+  check.io.in.valid               := found.io.deq.valid && !outside && !crooked && !sweeping
+  check.io.in.bits.obj            := offset >> 3
+  check.io.region                 := c.region(check.io.in.bits.obj)
+  check.io.in.bits.data.source    := f.source
+  check.io.in.bits.data.host      := f.host
+  check.io.in.bits.data.uncounted := f.uncounted
+  found.io.deq.ready              := outside || crooked || (check.io.in.ready && !sweeping)
 
   class Out extends Bundle {
     val reference = new Reference(p)
@@ -142,10 +147,10 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     entries.write(Mux(sweeping, sweepNext, indexOf(result.obj)), now)
   }
 
-  io.outside  := found.io.deq.valid && outside
-  io.above    := check.io.out.fire && !result.below
-  io.filtered := check.io.out.fire && result.below && known
-  io.ended    := PopCount(Seq(ends, io.above, io.filtered))
+  io.outside  := found.io.deq.valid && outside && !f.uncounted
+  io.above    := check.io.out.fire && !result.below && !result.data.uncounted
+  io.filtered := check.io.out.fire && result.below && known && !result.data.uncounted
+  io.ended    := PopCount(Seq(ends && !f.uncounted, io.above, io.filtered))
   io.quiet    := !io.in.valid && !found.io.deq.valid && !check.io.busy && !out.io.deq.valid
 
   io.crooked.valid       := RegNext(found.io.deq.valid && crooked, false.B)

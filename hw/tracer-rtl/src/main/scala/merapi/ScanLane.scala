@@ -86,6 +86,8 @@ class ScanLane(p: TracerParameters) extends Module {
     val shareOut   = Decoupled(new LanePiece(p))
     val shapes     = new ShapePort(p)
     val lines      = new ReadPort(p)
+    val looked     = Valid(new Looked(p))
+    val few        = Output(Bool())                        // objects in flight, a cycle late
     val empty      = Output(Bool())                        // no object in any slot
     val quiet      = Output(Bool())                        // nothing moves, nothing is outstanding
     val events     = Output(new LaneEvents)
@@ -128,8 +130,10 @@ class ScanLane(p: TracerParameters) extends Module {
   val slotNew  = PriorityEncoder(free)
   val onFirst  = continued.io.deq.valid || again.valid
   val takeGrey = !onFirst && io.grey.valid && free.orR
-  // An array that holds the last free slot must not wait for a store that only this lane empties.
-  val takeLong = !onFirst && !takeGrey && longs.io.deq.valid && (!io.arraysWait || !free.orR)
+  // Arrays that hold most slots must not wait for a store that only this lane empties. (That all slots are in use says
+  // nothing: that is so whenever the memory is what binds.)
+  val manyLong = RegNext(longs.io.count >= (p.slots - p.slots / 4).U, false.B)
+  val takeLong = !onFirst && !takeGrey && longs.io.deq.valid && (!io.arraysWait || manyLong)
   val goOn     = onFirst || takeLong
   val slotOn   = Mux(continued.io.deq.valid, continued.io.deq.bits, Mux(again.valid, again.bits, longs.io.deq.bits))
   check.io.config := c
@@ -297,7 +301,9 @@ class ScanLane(p: TracerParameters) extends Module {
 
   // Few objects in flight that lie one after the other (a list): the memory's latency would be all there is, so lines
   // ahead are asked for on suspicion.
-  val few      = RegNext(PopCount(free) >= (p.slots - ScanLane.few).U, false.B)
+  val few = RegNext(PopCount(free) >= (p.slots - ScanLane.few).U, false.B)
+  io.few    := few
+  io.looked := evaluate.io.looked
   val isNew    = RegNext(takeFresh, false.B)
   val newLine  = RegEnable(headerLine.pad(p.lineAddress)(p.lineAddress - 1, 0), takeFresh)
   val lastLine = RegEnable(newLine, isNew)

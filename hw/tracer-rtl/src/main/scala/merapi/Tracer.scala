@@ -10,7 +10,7 @@ class TracerStatus extends Bundle {
   val cycle    = UInt(32.W)
   // Where the control unit is and which units move: what to look at first when a simulation does not end.
   val step   = UInt(6.W)
-  val moving = UInt(9.W)
+  val moving = UInt(10.W)
 }
 
 /** The tracer: one context on one window. Shells give it a window (its AXI addresses start at the window's byte 0)

@@ -6,8 +6,8 @@ import chisel3.util._
 
 object CorePorts {
 
-  /** Readers: per lane lines, bitmap, spill; then shapes, live, sweep, limits. */
-  def readers(p: TracerParameters): Int = 3 * p.lanes + 4
+  /** Readers: per lane lines, bitmap, spill; then shapes, live, sweep, limits, chaser. */
+  def readers(p: TracerParameters): Int = 3 * p.lanes + 5
 
   /** Writers: per lane bitmap and spill; then live words and clearing. */
   def writers(p: TracerParameters): Int = 2 * p.lanes + 2
@@ -40,6 +40,9 @@ class TracerCore(p: TracerParameters) extends Module {
   })
   val c = io.config
 
+  private def all(xs: Seq[Bool]): Bool = xs.reduce(_ && _)
+  private def any(xs: Seq[Bool]): Bool = xs.reduce(_ || _)
+
   val lanes   = Seq.tabulate(p.lanes)(i => Module(new ScanLane(p)).suggestName(s"lane_$i"))
   val filters = Seq.tabulate(p.lanes)(i => Module(new ReferenceFilter(p, p.recentReferences)).suggestName(s"filter_$i"))
   val banks   = Seq.tabulate(p.lanes)(i => Module(new MarkBank(p)).suggestName(s"bank_$i"))
@@ -50,7 +53,8 @@ class TracerCore(p: TracerParameters) extends Module {
   val live       = Module(new LiveTable(p))
   val sweep      = Module(new BitmapSweep(p))
   val clearer    = Module(new Clearer(p))
-  val limits     = Module(new LimitLoader(p, 2 * p.lanes + 2))
+  val chaser     = Module(new Chaser(p))
+  val limits     = Module(new LimitLoader(p, 2 * p.lanes + 3))
 
   // Lanes rest while a sweep looks for greys, so that it does not meet marks of this cycle; they run as soon as it
   // waits for room, until it ends.
@@ -126,12 +130,25 @@ class TracerCore(p: TracerParameters) extends Module {
   io.reads(shared + 1) <> live.io.read
   io.reads(shared + 2) <> sweep.io.read
   io.reads(shared + 3) <> limits.io.read
+  io.reads(shared + 4) <> chaser.io.read
   io.writes(2 * p.lanes) <> live.io.write
   io.writes(2 * p.lanes + 1) <> clearer.io.write
 
   hostFilter.io.config     := c
   hostFilter.io.invalidate := io.orders.invalidate
-  hostFilter.io.in <> io.grey
+  private val offered = Module(new Arbiter(new RawReference(p), 2))
+  offered.io.in(0) <> io.grey
+  offered.io.in(1) <> chaser.io.references
+  hostFilter.io.in <> offered.io.out
+  chaser.io.config := c
+  chaser.io.looked.zip(lanes).foreach { case (to, lane) => to := lane.io.looked }
+  chaser.io.starved    := RegNext(all(lanes.map(l => l.io.few && !l.io.grey.valid)), false.B)
+  chaser.io.crowded    := arraysWait
+  chaser.io.hold       := hold
+  chaser.io.invalidate := io.orders.invalidate
+  chaser.io.dropShapes := io.orders.dropShapes
+  chaser.io.fill       := limits.io.fill
+  limits.io.ask(2 * p.lanes + 2) <> chaser.io.ask
   io.greyEnds.count   := RegNext(RegNext(hostFilter.io.ended, 0.U) +& PopCount(banks.map(_.io.answer.valid)), 0.U)
   io.greyEnds.refused := RegNext(banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _), false.B)
   hostFilter.io.fill  := limits.io.fill
@@ -151,10 +168,8 @@ class TracerCore(p: TracerParameters) extends Module {
   clearer.io.range.bits  := io.clear.bits
   clearer.io.hold        := stop
 
-  private def all(xs: Seq[Bool]): Bool = xs.reduce(_ && _)
-  private def any(xs: Seq[Bool]): Bool = xs.reduce(_ || _)
   val passing = all(filters.map(_.io.quiet)) && hostFilter.io.quiet && all(banks.map(_.io.quiet)) && walker.io.quiet &&
-    live.io.quiet && limits.io.quiet
+    live.io.quiet && limits.io.quiet && chaser.io.quiet
   io.status.moving := Cat(
     Seq(
       all(lanes.map(_.io.quiet)),
@@ -165,7 +180,8 @@ class TracerCore(p: TracerParameters) extends Module {
       live.io.quiet,
       all(stores.map(_.io.quiet)),
       sweep.io.quiet,
-      clearer.io.quiet
+      clearer.io.quiet,
+      chaser.io.quiet
     ).map(!_)
   )
   // Of two cycles before, all three: what was quiet and held still is, and who finds nothing left sees the flags of the
@@ -243,7 +259,7 @@ class TracerCore(p: TracerParameters) extends Module {
   event(Counter.SpillReads, PopCount(stores.map(_.io.refilled)))
   event(Counter.GreysDropped, PopCount(banks.map(_.io.drop.valid)))
   event(Counter.GreysStale, PopCount(laneEvents.map(_.stale)))
-  event(Counter.HeapLines, PopCount(laneEvents.map(_.fetched)))
+  event(Counter.HeapLines, PopCount(laneEvents.map(_.fetched) :+ chaser.io.read.request.fire))
   event(Counter.StallMemory, PopCount(laneEvents.map(_.stallMemory)))
   event(Counter.StallBitmap, PopCount(laneEvents.map(_.stallMark)))
   event(Counter.StallGrey, PopCount(laneEvents.map(_.stallGrey)))

@@ -194,9 +194,9 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   look.io.produced   := io.produced
   look.io.attached   := attached && ringsGood
   look.io.generation := page.generation
-  when(look.io.overrun.valid && !faulted) {
+  when(RegNext(look.io.overrun.valid, false.B) && !faulted) {
     raise.valid := true.B
-    raise.bits  := FaultReport(Fault.RingOverrun, look.io.overrun.bits, io.produced)
+    raise.bits  := FaultReport(Fault.RingOverrun, RegNext(look.io.overrun.bits), io.produced)
   }
   val shake = Module(new Handshake(p))
   shake.io.start      := state === State.Identify

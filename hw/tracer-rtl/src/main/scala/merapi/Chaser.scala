@@ -39,7 +39,7 @@ class Looked(p: TracerParameters) extends Bundle {
 class Chaser(p: TracerParameters) extends Module {
   import Chaser._
   private val indexBits = log2Ceil(p.chaseLines)
-  private val lineBits  = p.heapAddressBits - p.lineLog2 // counted from the heap's first
+  private val lineBits  = p.heapAddressBits - p.lineLog2      // counted from the heap's first
   private val wordBits  = p.heapAddressBits - 3
   private val ahead     = p.chaseLines - 1 - p.chaseLines / 4 // the line before is still read
   val io = IO(new Bundle {

@@ -32,9 +32,10 @@ class Looked(p: TracerParameters) extends Bundle {
   * does not ends the chain, and what follows it in the queue is dropped. So marks, sizes and reports are what they would
   * be without it: it counts nothing, sizes nothing and reports nothing. Its own references are not counted either.
   *
-  * Why it ends: a step costs one of `2 * slots` credits, an object looked at gives one back, and a chain that finds no credit for `patience`
-  * cycles ends. A ring of elements is therefore left after as many steps as objects were looked at, and some. It waits for
-  * the filter and for memory alone; at a pause it begins nothing, and what it has offered goes its way.
+  * Why it ends: a step costs one of `2 * slots` credits, an object looked at gives one back, and a chain that finds no
+  * credit for `patience` cycles ends. A ring of elements is therefore left after as many steps as objects were looked
+  * at, and some. It waits for the filter and for memory alone; at a pause it begins nothing, and what it has offered goes
+  * its way.
   */
 class Chaser(p: TracerParameters) extends Module {
   import Chaser._

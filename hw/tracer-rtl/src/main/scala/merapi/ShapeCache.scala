@@ -104,12 +104,14 @@ class ShapeCache(p: TracerParameters) extends Module {
   val victim  = older.read(fillAt)
   val writeAt = Mux(sweeping, sweepNext, fillAt)
   torn := (sweeping || fill) && writeAt === nextSet
-  // Seen is written a cycle later, and not at all beside a new entry: that a klass is reported twice does no harm.
-  val lateSet  = RegNext(set)
-  val accepted = RegNext(io.accept, false.B)
+  // Seen is written a cycle later, and not at all beside a new entry, of that cycle or the one before, which may have
+  // taken the place of what was accepted: that a klass is reported twice does no harm, that one is taken for reported does.
+  val lateSet      = RegNext(set)
+  val accepted     = RegNext(io.accept, false.B)
+  val filledBefore = RegNext(fill, false.B)
   for (w <- 0 until 2) {
     val mine   = fill && victim === w.U
-    val isSeen = accepted && io.setSeen && RegNext(hits(w)) && !fill
+    val isSeen = accepted && io.setSeen && RegNext(hits(w)) && !fill && !filledBefore
     when(sweeping || mine) { ways(w).write(writeAt, entry) }
     when(mine || isSeen) { seens(w).write(Mux(fill, fillAt, lateSet), Mux(fill, 0.U, RegNext(seenEpoch))) }
   }

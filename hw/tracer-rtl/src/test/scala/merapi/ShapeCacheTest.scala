@@ -14,6 +14,7 @@ class ShapeHarness(p: TracerParameters) extends Module {
     val look       = Flipped(Valid(new ShapeMiss(p))) // slot and klass
     val done       = Valid(new ShapeMiss(p))          // a cycle later
     val found      = Output(Bool())
+    val seen       = Output(Bool())                   // the klass's shape was found before: its report has left
     val size       = Output(UInt(ShapeLimits.bits.W))
     val again      = Decoupled(UInt(log2Ceil(p.slots).W))
     val invalidate = Input(Bool())
@@ -57,6 +58,7 @@ class ShapeHarness(p: TracerParameters) extends Module {
   io.done.valid                       := cache.io.accept
   io.done.bits                        := look
   io.found                            := cache.io.found
+  io.seen                             := cache.io.seen
   io.size                             := cache.io.shape.size
   io.again <> misses.io.again
   io.quiet := walker.io.quiet && !misses.io.busy && !valid
@@ -100,13 +102,14 @@ class ShapeCacheTest extends BlockTest {
         // Two in seven have no shape; half of them fall into one set, several share a hash.
         val klasses = (0 until 48).map(i => if (i < 24) BigInt(0x800 + 8 * i) else BigInt(0x800) + (BigInt(i) << 36))
         def has(klass: BigInt): Boolean = klasses.indexOf(klass) % 7 < 5
+        val reported                    = mutable.Set.empty[BigInt]
         var version                     = 0
         def size(klass: BigInt): Int    = klasses.indexOf(klass) * 10 + 1 + version
         def fill(): Unit                = klasses.filter(has).foreach(k => put(memory, k, size(k)))
         fill()
-        val wanted                  = mutable.Map.empty[Int, (BigInt, Int)] // slot: klass, since when
-        val ready                   = mutable.Queue.empty[Int]              // slots to look, or to look again
-        var served, passed, slowest = 0
+        val wanted                         = mutable.Map.empty[Int, (BigInt, Int)] // slot: klass, since when
+        val ready                          = mutable.Queue.empty[Int]              // slots to look, or to look again
+        var served, passed, slowest, known = 0
         for (t <- 0 until 12000) {
           val stop = t % 4000 >= 3000 // then everything ends
           val free = (0 until two.slots).filterNot(wanted.contains)
@@ -143,6 +146,11 @@ class ShapeCacheTest extends BlockTest {
             if (found) {
               assert(shapes.io.size.peek().litValue == size(klass), s"seed $seed: another klass's shape, or an old one")
             }
+            // A klass that is taken for reported without being so is never reported.
+            val seen = found && shapes.io.seen.peek().litToBoolean
+            assert(!seen || reported(klass), s"klass ${klass.toString(16)} was not found before")
+            if (seen) known += 1
+            if (found) reported += klass
             served += 1
             if (wanted.values.exists(_._2 < since)) passed += 1
             slowest = slowest.max(t - since)
@@ -155,6 +163,7 @@ class ShapeCacheTest extends BlockTest {
             assert(shapes.io.quiet.peek().litToBoolean, s"seed $seed: nothing waits, and it is not quiet")
             // Shapes change, and what was kept is dropped.
             version += 1
+            reported.clear()
             fill()
             shapes.io.invalidate.poke(true)
             shapes.clock.step()
@@ -162,6 +171,7 @@ class ShapeCacheTest extends BlockTest {
           }
         }
         assert(served > 600, s"seed $seed: $served")
+        assert(known > 300, s"$known of $served were known as reported")
         assert(passed > 100, s"seed $seed: $passed of $served slots passed one that waited")
         assert(slowest < 1500, s"seed $seed: a slot waited for $slowest cycles")
       }

@@ -190,5 +190,36 @@ TEST_F(RtlDirected, APauseTakesFiveMicroseconds) {
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
 }
 
+// Epochs of the on-chip memories end at every resume and new cycle; when they are used up all rows are swept, which
+// takes longer than a pause may. What a pause would have to wait for does not begin before.
+TEST_F(RtlDirected, APauseDoesNotWaitForTheSweepOfEpochs) {
+  Random random(1);
+  const uint64_t nodes = 300;
+  for (uint64_t i = 0; i < nodes; i++) {
+    make_node(i);
+    refer(node(i) + 12, node(random.below(nodes)));
+    refer(node(i) + 16, node(random.below(nodes)));
+  }
+  window_.mark(0, node(0));
+  start();
+  uint64_t longest = 0;
+  for (int cycle = 0; cycle < 260; cycle++) {
+    if (cycle > 0) {
+      machine_->begin(0);
+      machine_->command(MERAPI_OP_TRACE_REGION, 0, window_.shape.regions, 0);
+    }
+    machine_->run(600 + random.below(1200));
+    uint64_t before = machine_->simulation->cycles();
+    machine_->request_pause();
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->pause_acknowledged(); }, kPatience)) << cycle;
+    longest = std::max(longest, machine_->simulation->cycles() - before);
+    machine_->resume();
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->resume_acknowledged(); }, kPatience)) << cycle;
+    ASSERT_TRUE(finish()) << cycle;
+  }
+  EXPECT_LE(longest, 1250u);
+  RecordProperty("longest_pause_cycles", int(longest));
+}
+
 }  // namespace
 }  // namespace merapi::sim::rtl::test

@@ -96,11 +96,13 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   io.orders.flush    := state === State.Flush
   // Pulses that follow from much, a cycle later.
   val invalidate    = WireDefault(false.B)
+  val forget        = WireDefault(false.B)
   val dropShapes    = WireDefault(false.B)
   val unflag        = WireDefault(false.B)
   val forgetSeen    = WireDefault(false.B)
   val clearCounters = WireDefault(false.B)
   io.orders.invalidate   := RegNext(invalidate, false.B)
+  io.orders.forget       := RegNext(forget, false.B)
   io.orders.dropShapes   := RegNext(dropShapes, false.B)
   io.orders.unflag.valid := RegNext(unflag, false.B)
   io.orders.unflag.bits  := RegNext(io.core.flagged.bits)
@@ -176,8 +178,10 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val verdict   = RegNext(check.io.verdict)
   val clearGood = RegNext(check.io.clearGood)
 
-  // Greys join those that are under way; any other command sees the effects of all of them.
-  val mayGo = Mux(verdict === Verdict.Grey, offer.io.put.ready, offer.io.empty)
+  // Greys join those that are under way; any other command sees the effects of all of them. While on-chip memories are
+  // being cleared nothing begins that a pause would have to wait for.
+  val sweeping = RegNext(io.core.sweeping, true.B)
+  val mayGo    = Mux(verdict === Verdict.Grey, offer.io.put.ready, offer.io.empty) && !sweeping
 
   // ---- pace and poll
   val pace = RegInit(0.U(log2Ceil(p.pollInterval + 1).W))

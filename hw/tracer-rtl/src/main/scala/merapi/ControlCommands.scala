@@ -105,11 +105,12 @@ trait ControlCommands { unit: Control =>
         fail(Fault.BadCommand, index, opcode)
       }
     }
-    // Reached from Drain: what was dropped is to be found again, so nothing may be filtered as recently tested.
+    // Reached from Drain: what was dropped is to be found again, so nothing may be filtered as recently tested. Other
+    // copies stay right: nobody but the tracer writes before the next pause.
     is(State.Rescan) {
-      invalidate := true.B
-      unflag     := true.B
-      sweep      := true.B
+      forget := true.B
+      unflag := true.B
+      sweep  := true.B
       val first = (io.core.flagged.bits << io.config.flagShift).pad(p.regionBits + 1)(p.regionBits, 0)
       val rest  = io.config.regionCount - first
       val most  = (1.U((p.regionBits + 1).W) << io.config.flagShift)(p.regionBits, 0)

@@ -25,6 +25,7 @@ class CoreOrders(p: TracerParameters) extends Bundle {
   val clear      = Bool()                    // pulse: back to the state after reset; with block, memory quiet
   val flush      = Bool()                    // write back what is dirty (with hold, quiet)
   val invalidate = Bool()                    // pulse: drop clean copies
+  val forget     = Bool()                    // pulse: what was recently tested is tested again
   val dropShapes = Bool()                    // pulse
   val unflag     = Valid(UInt(p.flagLog2.W)) // pulse
 }

@@ -83,7 +83,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   })
   import Contract.ShapeKind
   // A queue. Its next place is written whether or not the line in hand comes: that is known late.
-  private val depth = 4
+  private val depth = 4 max p.lineQueue / 2
   val stage         = Mem(depth, new EvaluateJob(p))
   private val ptr   = log2Ceil(depth)
   val enqAt         = RegInit(0.U((ptr + 1).W))

@@ -38,6 +38,12 @@ case class TracerParameters(
     liveLines: Int,
     /** AXI ports. */
     ports: Int,
+    /** Lines that have come and wait for their shapes; half as many, four at least, wait for their evaluation. A power
+      * of two, at least four; up to 32 cost the same in distributed memory.
+      */
+    lineQueue: Int = 4,
+    /** References that wait for a bank; half as many wait behind a filter. A power of two, at least four. */
+    markQueue: Int = 4,
     /** Lines kept for running ahead along a chain (tracer-wide); a power of two, at least four. */
     chaseLines: Int = 16,
     /** log2 of the bytes after which the next port's share begins. */
@@ -72,6 +78,8 @@ case class TracerParameters(
     recentReferences -> "recentReferences",
     limitLines       -> "limitLines",
     liveLines        -> "liveLines",
+    lineQueue        -> "lineQueue",
+    markQueue        -> "markQueue",
     ports            -> "ports",
     sweepReads       -> "sweepReads",
     submissionReads  -> "submissionReads",
@@ -81,6 +89,7 @@ case class TracerParameters(
     chaseLines       -> "chaseLines"
   ).foreach { case (n, what) => powerOfTwo(n, what) }
   require(dirtyBound <= bitmapLines, s"preset $name bounds dirty lines above the number of lines")
+  require(lineQueue >= 4 && markQueue >= 4, s"queues of preset $name are shorter than their stages need")
   require(interleaveLog2 >= 6, "an interleave below one line would split it")
 
   val lineBits: Int    = 512
@@ -144,13 +153,15 @@ object TracerParameters {
     shapeWalks = 8,
     bitmapLines = 16384,
     bitmapMisses = 16,
-    bitmapWaiters = 4,
+    bitmapWaiters = 16,
     dirtyBound = 128,
     greyDepth = 1024,
     recentReferences = 1024,
     limitLines = 256,
     liveLines = 256,
     ports = 1,
+    lineQueue = 16,
+    markQueue = 16,
     sweepReads = 64,
     submissionReads = 16,
     greyEntries = 32

@@ -32,12 +32,12 @@ class CrookedReference(p: TracerParameters) extends Bundle {
   *
   * The recent filter holds references that were sent to a bank. A bank that drops one flags its source, and the filter
   * is emptied before flagged chunks are swept, so that a reference stopped here is marked or will be offered again.
+  * While it is being emptied it holds nothing and learns nothing, and references pass.
   */
 class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   val io = IO(new Bundle {
     val config     = Input(new TraceConfig(p))
     val invalidate = Input(Bool())
-    val sweeping   = Output(Bool())
     val in         = Flipped(Decoupled(new RawReference(p)))
     val out        = Decoupled(new Reference(p))
     val bank       = Output(UInt(p.laneLog2.W))     // of `out`
@@ -103,28 +103,28 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     sweepNext := sweepNext + 1.U
     when(sweepNext.andR) { sweeping := false.B }
   }
-  io.sweeping := sweeping || io.invalidate
+  val emptied = !sweeping && !RegNext(sweeping, true.B) // what was read is not from before
 
   val check = Module(new LimitCheck(p, new Inside))
   check.io.config := c
   check.io.fill   := io.fill
   io.ask <> check.io.ask
-  check.io.in.valid               := found.io.deq.valid && !outside && !crooked && !sweeping
+  check.io.in.valid               := found.io.deq.valid && !outside && !crooked
   check.io.in.bits.obj            := offset >> 3
   check.io.region                 := c.region(check.io.in.bits.obj)
   check.io.in.bits.data.source    := f.source
   check.io.in.bits.data.host      := f.host
   check.io.in.bits.data.uncounted := f.uncounted
-  found.io.deq.ready              := outside || crooked || (check.io.in.ready && !sweeping)
+  found.io.deq.ready              := outside || crooked || check.io.in.ready
 
   class Out extends Bundle {
     val reference = new Reference(p)
     val bank      = UInt(p.laneLog2.W)
   }
-  val out    = Module(new Queue(new Out, 2))
+  val out    = Module(new Queue(new Out, p.markQueue / 2))
   val result = check.io.out.bits
   val entry  = entries.read(indexOf(check.io.next))
-  val known  = entry.valid && entry.obj === result.obj && !result.data.host
+  val known  = entry.valid && emptied && entry.obj === result.obj && !result.data.host
   val passes = result.below && !known
   check.io.out.ready := out.io.enq.ready // whatever comes out: what it is is known late
   out.io.enq.valid   := check.io.out.valid && passes

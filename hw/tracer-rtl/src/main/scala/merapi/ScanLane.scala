@@ -183,7 +183,7 @@ class ScanLane(p: TracerParameters) extends Module {
   late.bits  := FaultReport(Contract.Fault.BadObject, Cat(RegNext(issueObj), 0.U(3.W)), 0.U)
 
   // Lines with their klass words. A place is kept for a line that is found here while it is looked at.
-  private val places = 4
+  private val places = p.lineQueue
   class Arrived extends Bundle {
     val slot  = UInt(slotBits.W)
     val data  = UInt(p.lineBits.W)

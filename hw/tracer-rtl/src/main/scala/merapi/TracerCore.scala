@@ -81,7 +81,7 @@ class TracerCore(p: TracerParameters) extends Module {
       pick.io.in(i).bits  := source.bits
       when(to === b.U) { source.ready := pick.io.in(i).ready }
     }
-    bank.io.in <> Queue(pick.io.out, 4)
+    bank.io.in <> Queue(pick.io.out, p.markQueue)
   }
 
   for (i <- 0 until p.lanes) {
@@ -105,7 +105,7 @@ class TracerCore(p: TracerParameters) extends Module {
     walker.io.lanes(i) <> lane.io.shapes
     lane.io.shareOut <> lanes((i + 1) % p.lanes).io.shareIn
     filter.io.config     := c
-    filter.io.invalidate := io.orders.invalidate
+    filter.io.invalidate := io.orders.invalidate || io.orders.forget
     filter.io.fill       := limits.io.fill
     limits.io.ask(2 * i + 1) <> filter.io.ask
     bank.io.powerUp    := io.powerUp
@@ -135,7 +135,7 @@ class TracerCore(p: TracerParameters) extends Module {
   io.writes(2 * p.lanes + 1) <> clearer.io.write
 
   hostFilter.io.config     := c
-  hostFilter.io.invalidate := io.orders.invalidate
+  hostFilter.io.invalidate := io.orders.invalidate || io.orders.forget
   private val offered = Module(new Arbiter(new RawReference(p), 2))
   offered.io.in(0) <> io.grey
   offered.io.in(1) <> chaser.io.references
@@ -199,10 +199,9 @@ class TracerCore(p: TracerParameters) extends Module {
       late(all(stores.map(_.io.empty)) && !sweep.io.busy && !clearer.io.busy && !flags.io.searching)
   )
   // As old as `empty`: who sees that all is written sees in the same cycle that nothing is left.
-  io.status.cleaned     := late(late(all(banks.map(_.io.cleaned))))
-  io.status.liveFlushed := late(late(live.io.flushed))
-  io.status.sweeping := limits.io.fill.sweeping || any(filters.map(_.io.sweeping)) ||
-    any(banks.map(_.io.sweeping)) || hostFilter.io.sweeping
+  io.status.cleaned       := late(late(all(banks.map(_.io.cleaned))))
+  io.status.liveFlushed   := late(late(live.io.flushed))
+  io.status.sweeping      := limits.io.fill.sweeping || any(banks.map(_.io.sweeping))
   io.status.sweepBusy     := sweep.io.busy
   io.status.clearBusy     := clearer.io.busy
   io.status.flagged.valid := late(late(flags.io.found.valid))

@@ -48,6 +48,12 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
   def is(signal: Bool): Boolean            = signal.peek().litToBoolean
   def fires(port: DecoupledIO[_]): Boolean = is(port.valid) && is(port.ready)
 
+  /** Rows of an on-chip memory to be looked at in a round that ends with dropping all: row k in every 2^k^th, so that for
+    * each bit of an epoch there are two looks at a row that nothing but this bit tells apart. Two turns of the epochs.
+    */
+  val epochRounds: Int                = 2 << EpochSweep.bits
+  def epochRows(round: Int): Seq[Int] = (0 until EpochSweep.bits).filter(k => round % (1 << k) == 0)
+
   /** A configuration for a heap of `regions` regions of 64 KiB, 4-byte references, every area at a line of its own. */
   def configure(c: TraceConfig, regions: Int): Unit = {
     val values = Map(

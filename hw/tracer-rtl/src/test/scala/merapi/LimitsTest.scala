@@ -146,4 +146,48 @@ class LimitsTest extends BlockTest {
       }
     }
   }
+
+  test("no limit is taken for one of an epoch before") {
+    simulate(new LimitsHarness(p)) { limits =>
+      val memory = new Memory(new Random(1), 2, 4)
+      limits.io.invalidate.poke(false)
+      limits.io.in.foreach(_.valid.poke(false))
+      limits.io.out.foreach(_.ready.poke(true))
+      configure(limits.io.config, regions)
+      restart(limits)
+      def cycle(): Unit = {
+        limits.clock.step()
+        memory.tick()
+      }
+      for (round <- 0 until epochRounds) {
+        for (row <- epochRows(round)) {
+          val r      = 8 * row // of another line each
+          val below  = (round >> row) % 2 == 0
+          val offset = BigInt(r) * 65536 + 4096
+          memory.setWord(Config.limits + row, 0, offset + (if (below) 8 else 0))
+          limits.io.in(0).valid.poke(true)
+          limits.io.in(0).bits.obj.poke(offset >> 3)
+          var found: Option[Boolean] = None
+          var left                   = 500
+          while (found.isEmpty) {
+            memory.serve(limits.io.read)
+            if (fires(limits.io.out(0))) found = Some(is(limits.io.out(0).bits.below))
+            val taken = fires(limits.io.in(0))
+            cycle()
+            if (taken) limits.io.in(0).valid.poke(false)
+            left -= 1
+            assert(left > 0, s"round $round: the object of row $row does not come out")
+          }
+          assert(found.contains(below), s"round $round: row $row is compared with a limit of before")
+        }
+        while (limits.io.busy.exists(is) || !is(limits.io.quiet)) {
+          memory.serve(limits.io.read)
+          cycle()
+        }
+        limits.io.invalidate.poke(true)
+        cycle()
+        limits.io.invalidate.poke(false)
+      }
+    }
+  }
 }

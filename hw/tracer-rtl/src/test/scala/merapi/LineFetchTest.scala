@@ -91,4 +91,46 @@ class LineFetchTest extends BlockTest {
       }
     }
   }
+
+  test("no line is taken for one of an epoch before") {
+    simulate(new FetchHarness(p)) { fetch =>
+      val memory = new Memory(new Random(1), 2, 4)
+      restart(fetch)
+      fetch.io.invalidate.poke(false)
+      fetch.io.prefetch.valid.poke(false)
+      fetch.io.line.ready.poke(true)
+      fetch.io.request.valid.poke(false)
+      fetch.io.request.bits.slot.poke(0)
+      def cycle(): Unit = {
+        fetch.clock.step()
+        memory.tick()
+      }
+      for (round <- 0 until epochRounds) {
+        for (row <- epochRows(round)) {
+          memory.lines(Config.heap + row) = BigInt(round)
+          fetch.io.request.valid.poke(true)
+          fetch.io.request.bits.line.poke(Config.heap + row)
+          var found: Option[BigInt] = None
+          var left                  = 500
+          while (found.isEmpty) {
+            memory.serve(fetch.io.read)
+            if (fires(fetch.io.line)) found = Some(fetch.io.line.bits.data.peek().litValue)
+            val taken = fires(fetch.io.request)
+            cycle()
+            if (taken) fetch.io.request.valid.poke(false)
+            left -= 1
+            assert(left > 0, s"round $round: line $row does not come")
+          }
+          assert(found.contains(BigInt(round)), s"round $round: line $row is one of before")
+        }
+        while (!is(fetch.io.quiet)) {
+          memory.serve(fetch.io.read)
+          cycle()
+        }
+        fetch.io.invalidate.poke(true)
+        cycle()
+        fetch.io.invalidate.poke(false)
+      }
+    }
+  }
 }

@@ -116,4 +116,58 @@ class MarkBankTest extends BlockTest {
       }
     }
   }
+
+  test("no bitmap line is taken for one of an epoch before") {
+    simulate(new MarkBank(p)) { bank =>
+      val memory = new Memory(new Random(1), 2, 4)
+      bank.io.powerUp.poke(true)
+      restart(bank)
+      bank.io.powerUp.poke(false)
+      configure(bank.io.config, 64)
+      bank.io.in.valid.poke(false)
+      bank.io.in.bits.host.poke(false)
+      bank.io.grey.ready.poke(true)
+      bank.io.greyFull.poke(false)
+      bank.io.clean.poke(false)
+      bank.io.invalidate.poke(false)
+      var turned, already = 0
+      def cycle(): Unit = {
+        memory.serve(bank.io.fill)
+        memory.serve(bank.io.writeBack)
+        if (fires(bank.io.grey)) turned += 1
+        if (is(bank.io.already)) already += 1
+        bank.clock.step()
+        memory.tick()
+      }
+      def settle(what: => Boolean, why: String): Unit = {
+        var left = 2000
+        while (!what && left > 0) { cycle(); left -= 1 }
+        assert(left > 0, s"no end of $why")
+      }
+      for (round <- 0 until epochRounds) {
+        settle(!is(bank.io.sweeping), "the sweep")
+        for (row <- epochRows(round)) {
+          // The host has cleared what was marked.
+          memory.lines(Config.bitmap + row) = 0
+          val before = turned
+          bank.io.in.bits.bit.poke(row * 512 + row)
+          bank.io.in.valid.poke(true)
+          settle(is(bank.io.in.ready), "what is before")
+          cycle()
+          bank.io.in.valid.poke(false)
+          settle(is(bank.io.quiet), "a mark")
+          assert(turned == before + 1 && already == 0, s"round $round: line $row is one of before")
+        }
+        bank.io.clean.poke(true)
+        settle(is(bank.io.cleaned), "cleaning")
+        bank.io.clean.poke(false)
+        for (row <- epochRows(round)) {
+          assert(memory.lines(Config.bitmap + row) == (BigInt(1) << row), s"round $round: line $row was not written")
+        }
+        bank.io.invalidate.poke(true)
+        cycle()
+        bank.io.invalidate.poke(false)
+      }
+    }
+  }
 }

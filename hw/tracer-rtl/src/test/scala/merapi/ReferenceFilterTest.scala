@@ -17,7 +17,6 @@ class FilterHarness(p: TracerParameters) extends Module {
     val in         = chiselTypeOf(filter.io.in)
     val out        = chiselTypeOf(filter.io.out)
     val ended      = Output(UInt(2.W))
-    val sweeping   = Output(Bool())
     val quiet      = Output(Bool())
     val fault      = chiselTypeOf(filter.io.fault)
     val read       = new ReadPort(p)
@@ -32,7 +31,6 @@ class FilterHarness(p: TracerParameters) extends Module {
   limits.io.powerUp    := reset.asBool
   limits.io.invalidate := io.invalidate
   io.ended             := filter.io.ended
-  io.sweeping          := filter.io.sweeping || limits.io.fill.sweeping
   io.quiet             := filter.io.quiet && limits.io.quiet
   private val crooked = Wire(Valid(new FaultReport))
   crooked.valid := filter.io.crooked.valid
@@ -65,16 +63,21 @@ class ReferenceFilterTest extends BlockTest {
         }
         setLimits()
         val expected            = mutable.Queue.empty[BigInt]
+        val tested              = mutable.Set.empty[BigInt]
         var sent, passed, ended = 0
         def cycle(): Unit = {
           memory.serve(filter.io.read)
           assert(!filter.io.fault.valid.peek().litToBoolean, s"seed $seed: a fault")
           if (filter.io.out.valid.peek().litToBoolean && filter.io.out.ready.peek().litToBoolean) {
             val obj = filter.io.out.bits.bit.peek().litValue
-            // In order; what is missing in between was tested lately.
-            while (expected.nonEmpty && expected.head != obj) expected.dequeue()
+            // In order; what is missing in between was tested since the last time that everything was forgotten.
+            while (expected.nonEmpty && expected.head != obj) {
+              assert(tested(expected.head), s"seed $seed: object ${expected.head} did not pass and was not tested")
+              expected.dequeue()
+            }
             assert(expected.nonEmpty, s"seed $seed: object $obj passed and should not have")
             expected.dequeue()
+            tested += obj
             passed += 1
           }
           ended += filter.io.ended.peek().litValue.toInt
@@ -82,7 +85,6 @@ class ReferenceFilterTest extends BlockTest {
           memory.tick()
         }
         for (round <- 0 until 3) {
-          var sinceRound = mutable.Set.empty[BigInt]
           for (_ <- 0 until 800) {
             val offer  = random.nextInt(5) != 0
             val offset = BigInt(random.nextInt(if (random.nextBoolean()) 512 else regions * 8192 + 4000)) * 8
@@ -98,7 +100,6 @@ class ReferenceFilterTest extends BlockTest {
               val region = (offset >> 16).toInt
               if (region < regions && offset < limits(region)) {
                 expected += offset >> 3
-                sinceRound += offset >> 3
               }
             }
             cycle()
@@ -109,13 +110,13 @@ class ReferenceFilterTest extends BlockTest {
           while (!filter.io.quiet.peek().litToBoolean && left > 0) { cycle(); left -= 1 }
           assert(left > 0, s"seed $seed: no end")
           assert(passed + ended == sent, s"seed $seed: $sent references, $passed passed and $ended ended")
-          // What did not pass at the end was tested lately, hence passed once.
+          expected.foreach(obj => assert(tested(obj), s"seed $seed: object $obj did not pass and was not tested"))
+          expected.clear()
+          tested.clear()
           setLimits()
           filter.io.invalidate.poke(true)
           cycle()
           filter.io.invalidate.poke(false)
-          while (filter.io.sweeping.peek().litToBoolean) cycle()
-          expected.clear()
         }
         assert(passed > 300 && ended > 300)
       }

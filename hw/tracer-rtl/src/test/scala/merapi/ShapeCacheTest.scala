@@ -177,4 +177,54 @@ class ShapeCacheTest extends BlockTest {
       }
     }
   }
+
+  test("no shape is taken for one of an epoch before") {
+    simulate(new ShapeHarness(two)) { shapes =>
+      val memory = new Memory(new Random(1), 2, 4)
+      configure(shapes.io.config, 64)
+      shapes.io.config.shapesLog2.poke(log2)
+      shapes.io.look.valid.poke(false)
+      shapes.io.invalidate.poke(false)
+      shapes.io.other.valid.poke(false)
+      shapes.io.again.ready.poke(true)
+      restart(shapes)
+      def cycle(): Unit = {
+        shapes.clock.step()
+        memory.tick()
+      }
+      for (round <- 0 until epochRounds) {
+        for (row <- epochRows(round)) {
+          val klass = BigInt(0x800 + 8 * row)
+          val size  = 1 + round
+          put(memory, klass, size)
+          var found: Option[BigInt] = None
+          var looks                 = true
+          var left                  = 500
+          while (found.isEmpty) {
+            shapes.io.look.valid.poke(looks)
+            shapes.io.look.bits.slot.poke(0)
+            shapes.io.look.bits.klass.poke(klass)
+            memory.serve(shapes.io.read)
+            if (is(shapes.io.done.valid)) {
+              assert(is(shapes.io.found), s"round $round: klass $row has no shape")
+              found = Some(shapes.io.size.peek().litValue)
+            }
+            looks = fires(shapes.io.again)
+            cycle()
+            left -= 1
+            assert(left > 0, s"round $round: klass $row does not come")
+          }
+          shapes.io.look.valid.poke(false)
+          assert(found.contains(BigInt(size)), s"round $round: the shape of klass $row is one of before")
+        }
+        while (!is(shapes.io.quiet)) {
+          memory.serve(shapes.io.read)
+          cycle()
+        }
+        shapes.io.invalidate.poke(true)
+        cycle()
+        shapes.io.invalidate.poke(false)
+      }
+    }
+  }
 }

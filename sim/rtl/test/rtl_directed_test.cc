@@ -208,7 +208,7 @@ TEST_F(RtlDirected, APauseDoesNotWaitForTheSweepOfEpochs) {
       machine_->begin(0);
       machine_->command(MERAPI_OP_TRACE_REGION, 0, window_.shape.regions, 0);
     }
-    machine_->run(600 + random.below(1200));
+    machine_->run(6000 + random.below(3000));
     uint64_t before = machine_->simulation->cycles();
     machine_->request_pause();
     ASSERT_TRUE(machine_->run_until([&] { return machine_->pause_acknowledged(); }, kPatience)) << cycle;

@@ -59,11 +59,11 @@ HARMLESS = ["idle-unconsumed", "idle-unread", "idle-other-cycle"]
 OTHERS = ["die", "stop"]
 
 
-def start(runs, java, device, classes, folder, *more):
-    flags = [flag for flag in ARGUMENTS if flag.startswith("-")]
-    arguments = [argument for argument in ARGUMENTS if not argument.startswith("-")]
+def start(runs, java, device, classes, folder, *more, program=PROGRAM, given=ARGUMENTS):
+    flags = [flag for flag in given if flag.startswith("-")]
+    arguments = [argument for argument in given if not argument.startswith("-")]
     window = jvm_harness.flag_of_window(f"device:{device.socket}")
-    return runs(java, [window, *VERIFY, *BASE, *flags, "-cp", classes, PROGRAM, *arguments, *more], folder)
+    return runs(java, [window, *VERIFY, *BASE, *flags, "-cp", classes, program, *arguments, *more], folder)
 
 
 def rogue(program, folder, mode, *more):
@@ -130,6 +130,22 @@ def test_nobody_else_notices(mode, java, rogue_program, classes, runs, tmp_path)
         result = start(runs, java, device, classes, tmp_path, "quiet=1").finish(30)
         reasons = {**IN_TRACE, "defer-unmarked": BAD, "die": f"device lost|{SILENT}"}[mode]
         check_told(result, device, mode, reasons, abandoned=True)
+
+
+def test_stuck_between_full_collections(java, rogue_program, classes, runs, tmp_path):
+    """Full collections end every cycle before the host has asked often enough to say that the device is stuck. What it
+    acknowledges and never takes fills the ring, and the next cycle finds no room for its first command."""
+    given = ["-Xms160m", "-Xmx160m", "cycles=6"]
+    # The host asks a device as patient as this every six seconds, and forty times: minutes.
+    patient = ["--mode", "stuck", "--patience-us", 60_000_000]
+    with jvm_harness.ServedDevice(rogue_program, tmp_path / "device", *patient) as device:
+        result = start(runs, java, device, classes, tmp_path, program="FullCollectionRaces", given=given).finish(120)
+        check_told(result, device, "stuck", "device stuck", abandoned=True)
+        check_used_again(result)
+    detail = next(f["detail"] for f in result.log.fallbacks)
+    assert re.fullmatch(r"expected a device without a cycle .*, found all 1024 submission entries taken", detail), (
+        detail
+    )
 
 
 @pytest.mark.parametrize("mode", HARMLESS)

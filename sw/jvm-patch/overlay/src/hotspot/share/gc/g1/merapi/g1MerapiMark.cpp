@@ -192,8 +192,16 @@ bool G1MerapiMark::hand_over() {
   // From here on a pause has to stop the device.
   _state = Device;
   _next_region = 0;
-  if (G1MerapiLibrary::submit(_handle, &begin, 1) != 1) {
-    fail("device lost", "the submission ring of a device without work is full");
+  int submitted = G1MerapiLibrary::submit(_handle, &begin, 1);
+  if (submitted < 0) {
+    fail("device lost", "submitting BEGIN_CYCLE: %s", os::strerror(-submitted));
+    return false;
+  }
+  if (submitted == 0) {
+    // The cycle before ended with an idle record or an acknowledged abort; either says that all was consumed.
+    uint64_t entries = G1MerapiLibrary::layout_of(_handle)->area[MERAPI_AREA_SUBMISSION].size / sizeof(begin);
+    fail("device stuck", "expected a device without a cycle to have consumed what was submitted, found all "
+         UINT64_FORMAT " submission entries taken", entries);
     return false;
   }
   return true;

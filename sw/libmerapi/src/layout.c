@@ -33,6 +33,15 @@ static uint64_t bitmap_bytes(uint64_t heap_bytes, unsigned alignment_log2) {
   return merapi_round_up((heap_bytes >> alignment_log2) / 8, MERAPI_AREA_ALIGNMENT);
 }
 
+/* A random graph makes a tenth of its nodes grey at a time, 8 bytes each; what finds no room is dropped, and its chunk
+ * scanned again. The metadata is held to 1 % of the heap plus 8 MiB, which heap/64 exceeds in heaps above 0.9 GiB. A
+ * file has pages for what was spilled alone. */
+static uint64_t default_spill_bytes(uint64_t heap_bytes) {
+  const uint64_t generous = heap_bytes / 64, bounded = heap_bytes / 128 + (UINT64_C(2) << 20);
+  const uint64_t bytes = generous < bounded ? generous : bounded;
+  return bytes < 64 * 1024 ? 64 * 1024 : merapi_round_up(bytes, MERAPI_AREA_ALIGNMENT);
+}
+
 /* A region's slice of the bitmap is whole lines: else two regions share a line, and a line has one owner. */
 static int check_units(unsigned region_log2, unsigned alignment_log2, struct merapi_error* error) {
   if (alignment_log2 < 3 || alignment_log2 > 8)
@@ -70,10 +79,7 @@ int merapi_layout_compute(const struct merapi_geometry* geometry, struct merapi_
   if ((status = power_or_default(&g.completion_entries, 4096, 2, "completion entries", error)) < 0) return status;
   if ((status = power_or_default(&g.shape_slots, 32768, MERAPI_SHAPE_PROBE_LIMIT, "shape slots", error)) < 0)
     return status;
-  if (g.spill_bytes == 0) {
-    g.spill_bytes = merapi_round_up(g.heap_bytes / 256, MERAPI_AREA_ALIGNMENT);
-    if (g.spill_bytes < 64 * 1024) g.spill_bytes = 64 * 1024;
-  }
+  if (g.spill_bytes == 0) g.spill_bytes = default_spill_bytes(g.heap_bytes);
   if (g.spill_bytes % MERAPI_AREA_ALIGNMENT != 0 || g.spill_bytes > HEAP_BYTES_MAX)
     return merapi_fail(error, -EINVAL, "expected a spill area of a multiple of 4096 bytes, found %" PRIu64,
                        g.spill_bytes);

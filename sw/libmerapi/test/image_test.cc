@@ -52,6 +52,30 @@ class Image : public Stepped {
   uint8_t* heap_ = nullptr;
 };
 
+TEST_F(Image, KeepsItsLayoutWhateverTheDefaultsAre) {
+  merapi_geometry geometry = SmallGeometry();
+  geometry.spill_bytes = merapi_layout_of(window_)->area[MERAPI_AREA_SPILL].size / 2;
+  merapi_window* odd = nullptr;
+  ASSERT_EQ(merapi_open(("file:" + (folder_ / "odd")).c_str(), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE, &odd,
+                        &error_),
+            0)
+      << error_.message;
+  const merapi_layout layout = *merapi_layout_of(odd);
+  ASSERT_EQ(layout.area[MERAPI_AREA_SPILL].size, geometry.spill_bytes);
+  ASSERT_EQ(merapi_image_save(odd, image_.c_str(), 0, nullptr, nullptr, &error_), 0) << error_.message;
+  merapi_close(odd);
+
+  merapi_image* image = nullptr;
+  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
+  merapi_geometry wanted;
+  merapi_image_geometry(image, &wanted);
+  EXPECT_EQ(wanted.spill_bytes, geometry.spill_bytes);
+  // Into a window laid out by today's defaults: it has the room, and the image's layout counts.
+  ASSERT_EQ(merapi_image_load(image, window_, &error_), 0) << error_.message;
+  EXPECT_EQ(std::memcmp(merapi_layout_of(window_)->area, layout.area, sizeof layout.area), 0);
+  merapi_image_close(image);
+}
+
 TEST_F(Image, ComesBackAsItWas) {
   const uint64_t key[] = {0x700000100, 0x800000100, 0x700000040};
   const uint8_t is_klass[] = {0, 1, 0};

@@ -59,9 +59,27 @@ TEST(Layout, DefaultsAreThoseOfTheHeader) {
   EXPECT_EQ(layout.area[MERAPI_AREA_SUBMISSION].size, 1024u * 64);
   EXPECT_EQ(layout.area[MERAPI_AREA_COMPLETION].size, 4096u * 64);
   EXPECT_EQ(layout.area[MERAPI_AREA_SHAPES].size, 32768u * 64);
-  EXPECT_EQ(layout.area[MERAPI_AREA_SPILL].size, geometry.heap_bytes / 256);
-  // Beyond heap and bitmaps, which every collector has: at most 1 % of the heap plus 8 MiB.
-  EXPECT_LE(layout.metadata_bytes, geometry.heap_bytes / 100 + (UINT64_C(8) << 20));
+}
+
+TEST(Layout, SpillAreaHoldsTheGreysOfGraphs) {
+  // The JVM's own choice of regions for such heaps.
+  const struct {
+    uint64_t heap_mib, region_log2, spill_kib;
+  } cases[] = {{4, 20, 64},     {8, 20, 128},          {128, 20, 2048},       {256, 20, 4096},
+               {900, 20, 9248}, {2048, 20, 18 * 1024}, {4096, 21, 34 * 1024}, {1 << 20, 25, 8 << 20 | 2048}};
+  for (const auto& c : cases) {
+    merapi_geometry geometry{};
+    geometry.region_log2 = static_cast<uint8_t>(c.region_log2);
+    geometry.alignment_log2 = 3;
+    geometry.heap_bytes = c.heap_mib << 20;
+    merapi_layout layout;
+    ASSERT_EQ(merapi_layout_compute(&geometry, &layout, nullptr), 0);
+    EXPECT_EQ(layout.area[MERAPI_AREA_SPILL].size, c.spill_kib << 10) << c.heap_mib;
+    // Beyond heap and bitmaps, which every collector has: at most 1 % of the heap plus 8 MiB; of these heaps also with
+    // the gaps between areas.
+    const uint64_t beyond = layout.window_bytes - geometry.heap_bytes - 2 * layout.area[MERAPI_AREA_BITMAP0].size;
+    EXPECT_LE(beyond, geometry.heap_bytes / 100 + (UINT64_C(8) << 20)) << c.heap_mib;
+  }
 }
 
 TEST(Layout, ImpossibleGeometriesAreRefusedInWords) {

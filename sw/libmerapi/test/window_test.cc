@@ -61,6 +61,25 @@ TEST_F(File, IsMadeAndReadBack) {
   merapi_close(window);
 }
 
+TEST_F(File, SpillAreaHasNoPagesBeforeItIsUsed) {
+  merapi_window* window = nullptr;
+  ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+  const merapi_area_desc spill = merapi_layout_of(window)->area[MERAPI_AREA_SPILL];
+  merapi_close(window);
+  const int fd = open(path_.c_str(), O_RDONLY);
+  const auto first_page = [&] { return lseek(fd, static_cast<off_t>(spill.offset), SEEK_DATA); };
+  const auto end = static_cast<off_t>(spill.offset + spill.size);
+  EXPECT_TRUE(first_page() == -1 || first_page() >= end) << first_page();
+  // Nor does a window keep what its former life spilled.
+  const std::string greys(spill.size, 'g');
+  Patch(spill.offset, greys.data(), greys.size());
+  ASSERT_LT(first_page(), end);
+  ASSERT_EQ(Open(MERAPI_OPEN_FORMAT, &window), 0) << error_.message;
+  merapi_close(window);
+  EXPECT_TRUE(first_page() == -1 || first_page() >= end) << first_page();
+  close(fd);
+}
+
 TEST_F(File, HasOneHost) {
   merapi_window *first = nullptr, *second = nullptr;
   ASSERT_EQ(Open(kMake, &first), 0) << error_.message;

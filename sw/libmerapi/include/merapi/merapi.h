@@ -57,7 +57,7 @@ struct merapi_geometry {
   uint32_t submission_entries; /* power of two (0: 1024) */
   uint32_t completion_entries; /* power of two (0: 4096) */
   uint32_t shape_slots;        /* power of two (0: 32768) */
-  uint64_t spill_bytes;        /* multiple of 4096 (0: heap/256, at least 64 KiB) */
+  uint64_t spill_bytes;        /* multiple of 4096 (0: heap/64, at most heap/128 + 2 MiB, at least 64 KiB) */
 };
 
 struct merapi_layout {

@@ -5,6 +5,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -155,6 +156,38 @@ TEST_F(RtlDirected, AListIsFollowedAhead) {
       EXPECT_LT(machine_->counter(MERAPI_COUNTER_CYCLES), most * nodes) << "up " << up << ", ring " << ring;
     }
   }
+}
+
+// More klasses than the completion ring has room for, met by a host that reads nothing until nothing moves any more:
+// every queue of reports is full by then, and none of what waits is lost.
+TEST_F(RtlDirected, EveryKlassIsReportedToAHostThatWaits) {
+  const uint32_t klasses = 600;
+  std::set<uint64_t> missing{kArray};
+  make_array(64, klasses);
+  for (uint32_t i = 0; i < klasses; i++) {
+    merapi_shape leaf{};
+    leaf.klass_word = 0x10000 + 8 * i;
+    leaf.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    leaf.size_words = 2;
+    window_.put_shape(leaf);
+    klass(node(i), leaf.klass_word);
+    refer(64 + 16 + 4 * uint64_t{i}, node(i));
+    missing.insert(leaf.klass_word);
+  }
+  window_.mark(0, 64);
+  start();
+  machine_->run(300'000);
+  EXPECT_EQ(machine_->completed(), window_.shape.completion_entries);
+  auto read_some = [&] {
+    for (const merapi_completion& c : machine_->complete(1)) {
+      if (c.type != MERAPI_COMP_SHAPE_SEEN) continue;
+      for (uint32_t k = 0; k < c.count; k++) missing.erase(c.payload[k]);
+    }
+  };
+  ASSERT_TRUE(machine_->run_until([&] { return read_some(), machine_->idle(); }, kPatience));
+  for (uint32_t i = 0; i < window_.shape.completion_entries; i++) read_some();
+  EXPECT_TRUE(missing.empty()) << missing.size() << " klasses, the first " << std::hex << *missing.begin();
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), klasses);
 }
 
 // The host's wait for a pause while as many bitmap lines as possible are dirty: 5 us at 250 MHz, the time until the

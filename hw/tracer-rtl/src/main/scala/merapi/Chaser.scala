@@ -111,7 +111,6 @@ class Chaser(p: TracerParameters) extends Module {
 
   val check = Module(new LimitCheck(p, UInt(64.W)))
   val end   = WireDefault(false.B)
-  check.io.config       := c
   check.io.fill         := io.fill
   check.io.in.valid     := false.B
   check.io.in.bits.obj  := obj
@@ -216,21 +215,19 @@ class Chaser(p: TracerParameters) extends Module {
   val down     = Reg(Bool())
   val beyond   = Reg(UInt(indexBits.W))
   val arrives  = RegNext(stepped || state === State.Idle, false.B)
-  val up       = line - lastLine
-  val back     = lastLine - line
-  val goesUp   = up <= near.U
-  val goesDown = back <= near.U
-  val moved    = Mux(goesUp, up, back)(log2Ceil(near + 1) - 1, 0)
+  val move     = LineMove(line, lastLine, near)
   when(arrives && state === State.Read) {
     lastLine := line
-    when(moved =/= 0.U || !(goesUp || goesDown)) {
-      val on = runs && down === goesDown
-      runs   := goesUp || goesDown
-      down   := goesDown
-      beyond := Mux(on && beyond > moved, beyond - moved, 0.U)
+    when(move.some) {
+      val on = runs && down === move.down
+      runs   := move.up || move.down
+      down   := move.down
+      beyond := Mux(on && beyond > move.by, beyond - move.by, 0.U)
     }
   }
-  val guess     = Mux(down, lastLine - 1.U - beyond, lastLine + 1.U + beyond)
+  // One addition: of one more than `beyond`, or of its opposite.
+  val step      = Mux(down, ~beyond.pad(indexBits + 1), beyond +& 1.U)
+  val guess     = lastLine + Cat(Fill(lineBits - indexBits - 1, down), step)
   val guessed   = RegNext(guess)
   val guesses   = RegNext(runs && beyond < ahead.U && state === State.Decode, false.B) // once a step
   val heapLines = c.heapBytes >> p.lineLog2
@@ -270,7 +267,8 @@ class Chaser(p: TracerParameters) extends Module {
     assert(!(asked & ~filled).orR, "lines dropped while some are on their way")
   }
 
-  io.quiet := state === State.Idle && !io.looked.map(_.valid).reduce(_ || _) && !first.valid && !lookedNow &&
+  // What lanes look at now is theirs: a lane that looks is not quiet.
+  io.quiet := state === State.Idle && !first.valid && !lookedNow &&
     !(asked & ~filled).orR && !check.io.busy && !out.io.deq.valid
 }
 

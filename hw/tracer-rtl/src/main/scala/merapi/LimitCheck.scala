@@ -4,6 +4,14 @@ package merapi
 import chisel3._
 import chisel3.util._
 
+/** A limit that cannot be one, of the region that it was read for. */
+class LimitFault(p: TracerParameters) extends Bundle {
+  val region = UInt(p.regionBits.W)
+  val limit  = UInt((p.objectBits + 1).W)
+  def report(c: TraceConfig): FaultReport =
+    FaultReport(Contract.Fault.BadConfig, Cat(c.limits, 0.U(6.W)) + Cat(region, 0.U(3.W)), Cat(limit, 0.U(3.W)))
+}
+
 /** Compares objects with the limits of their regions, in order, one a cycle while their limits are held.
   *
   * Every checker has its own copy of the limits (a direct-mapped memory, filled by the LimitLoader that all share).
@@ -27,7 +35,6 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
     val below = Bool()
   }
   val io = IO(new Bundle {
-    val config = Input(new TraceConfig(p))
     val in     = Flipped(Decoupled(new Item))
     val region = Input(UInt(p.regionBits.W)) // of `in`
     val next   = Output(UInt(p.objectBits.W))
@@ -35,7 +42,7 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
     val busy   = Output(Bool())
     val fill   = Input(new LimitFill(p))
     val ask    = Decoupled(UInt((p.regionBits - 3).W))
-    val fault  = Valid(new FaultReport)      // a cycle after its object left
+    val fault  = Valid(new LimitFault(p))    // a cycle after its object left
   })
   class Row extends Bundle {
     val epoch = UInt(EpochSweep.bits.W)
@@ -92,9 +99,9 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
   }
   io.busy := valid || spareValid
 
-  io.fault.valid := RegNext(leave && !row.good, false.B)
-  val at = Cat(io.config.limits, 0.U(6.W)) + Cat(RegNext(region), 0.U(3.W))
-  io.fault.bits := FaultReport(Contract.Fault.BadConfig, at, Cat(RegNext(row.limit), 0.U(3.W)))
+  io.fault.valid       := RegNext(leave && !row.good, false.B)
+  io.fault.bits.region := RegNext(region)
+  io.fault.bits.limit  := RegNext(row.limit)
 
   when(io.fill.sweep && io.fill.write) { assert(!valid, "an object at a limit that is being dropped") }
   when(io.fill.write) {

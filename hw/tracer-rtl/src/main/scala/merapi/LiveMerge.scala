@@ -29,6 +29,7 @@ class LiveMerge(p: TracerParameters) extends Module {
   val hit   = hits.asUInt.orR
   val full  = valid.andR
   val place = Mux(hit, OHToUInt(hits), Mux(full, victim, PriorityEncoder(~valid)))
+  val held  = Mux1H(hits, words) // zero without one: what is added does not wait for the place
   val evict = in.valid && !hit && full
   val leave = Mux(io.flush, PriorityEncoder(valid), victim)
   out.io.enq.valid       := evict || (io.flush && valid.orR && !in.valid)
@@ -37,7 +38,7 @@ class LiveMerge(p: TracerParameters) extends Module {
   in.ready               := !evict || out.io.enq.ready
   when(in.fire) {
     region(place) := in.bits.region
-    words(place)  := Mux(hit, words(place), 0.U) + in.bits.words
+    words(place)  := held + in.bits.words
     valid         := valid | UIntToOH(place, places)
     when(evict) { victim := victim + 1.U }
   }.elsewhen(out.io.enq.fire) { valid := valid & ~UIntToOH(leave, places) }

@@ -41,14 +41,14 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val in         = Flipped(Decoupled(new RawReference(p)))
     val out        = Decoupled(new Reference(p))
     val bank       = Output(UInt(p.laneLog2.W))     // of `out`
-    val ended      = Output(UInt(2.W))              // so many references ended here, of those that count
+    val ended      = Output(UInt(3.W))              // a bit for each reference that ended here, of those that count
     val outside    = Output(Bool())
     val above      = Output(Bool())
     val filtered   = Output(Bool())
     val quiet      = Output(Bool())
     val fill       = Input(new LimitFill(p))
     val ask        = Decoupled(UInt((p.regionBits - 3).W))
-    val fault      = Valid(new FaultReport)         // of its limit, a cycle after its reference ended
+    val fault      = Valid(new LimitFault(p))       // a cycle after its reference ended
     val crooked    = Valid(new CrookedReference(p)) // the same, of a reference between two objects
   })
   class Found extends Bundle {
@@ -106,8 +106,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   val emptied = !sweeping && !RegNext(sweeping, true.B) // what was read is not from before
 
   val check = Module(new LimitCheck(p, new Inside))
-  check.io.config := c
-  check.io.fill   := io.fill
+  check.io.fill := io.fill
   io.ask <> check.io.ask
   check.io.in.valid               := found.io.deq.valid && !outside && !crooked
   check.io.in.bits.obj            := offset >> 3
@@ -150,7 +149,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   io.outside  := found.io.deq.valid && outside && !f.uncounted
   io.above    := check.io.out.fire && !result.below && !result.data.uncounted
   io.filtered := check.io.out.fire && result.below && known && !result.data.uncounted
-  io.ended    := PopCount(Seq(ends && !f.uncounted, io.above, io.filtered))
+  io.ended    := Cat(ends && !f.uncounted, io.above, io.filtered)
   io.quiet    := !io.in.valid && !found.io.deq.valid && !check.io.busy && !out.io.deq.valid
 
   io.crooked.valid       := RegNext(found.io.deq.valid && crooked, false.B)

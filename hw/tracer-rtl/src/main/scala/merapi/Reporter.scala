@@ -183,7 +183,8 @@ class Reporter(p: TracerParameters) extends Module {
   for ((place, k) <- items.zipWithIndex) {
     when(adds && counts(to) === k.U) { place.write(to, Mux(io.reportedDefer, address, klass)) }
   }
-  waiting  := seenPick.io.out.valid || seenNext.valid || judging || judged || deferNext.valid || deferPick.io.out.valid
+  waiting := seenIn.map(_.valid).reduce(_ || _) || seenNext.valid || judging || judged || deferNext.valid ||
+    deferIn.map(_.valid).reduce(_ || _)
   io.empty := state === State.Idle && counts.map(_ === 0.U).reduce(_ && _) && !waiting
   when(io.drop) {
     counts.foreach(_ := 0.U)

@@ -91,7 +91,8 @@ class ScanLane(p: TracerParameters) extends Module {
     val empty      = Output(Bool())                        // no object in any slot
     val quiet      = Output(Bool())                        // nothing moves, nothing is outstanding
     val events     = Output(new LaneEvents)
-    val fault      = Valid(new FaultReport)
+    val fault      = Valid(new FaultReport)                // its address counted from the heap's start
+    val limitFault = Valid(new LimitFault(p))
   })
   val c = io.config
 
@@ -136,8 +137,7 @@ class ScanLane(p: TracerParameters) extends Module {
   val takeLong = !onFirst && !takeGrey && longs.io.deq.valid && (!io.arraysWait || manyLong)
   val goOn     = onFirst || takeLong
   val slotOn   = Mux(continued.io.deq.valid, continued.io.deq.bits, Mux(again.valid, again.bits, longs.io.deq.bits))
-  check.io.config := c
-  check.io.fill   := io.fill
+  check.io.fill := io.fill
   io.ask <> check.io.ask
   check.io.in.valid := !io.hold && (goOn || takeGrey)
   val newHeld = Wire(new Held) // a grey, else a piece of another lane's array
@@ -307,12 +307,10 @@ class ScanLane(p: TracerParameters) extends Module {
   val isNew    = RegNext(takeFresh, false.B)
   val newLine  = RegEnable(headerLine.pad(p.lineAddress)(p.lineAddress - 1, 0), takeFresh)
   val lastLine = RegEnable(newLine, isNew)
-  val ahead    = newLine - lastLine
-  val behind   = lastLine - newLine
-  val up       = ahead =/= 0.U && ahead <= ScanLane.near.U
-  val down     = behind =/= 0.U && behind <= ScanLane.near.U
-  val guess    = RegNext(Mux(up, newLine + ScanLane.distance.U, newLine - ScanLane.distance.U))
-  val guesses  = RegNext(isNew && few && (up || down), false.B)
+  val move     = LineMove(newLine, lastLine, ScanLane.near)
+  val distance = Mux(move.back, (-ScanLane.distance).S, ScanLane.distance.S)
+  val guess    = RegNext((newLine.asSInt + distance).asUInt)
+  val guesses  = RegNext(isNew && few && (move.up || move.down), false.B)
   val inHeap   = guess < (c.heapBytes >> p.lineLog2)
   fetch.io.prefetch.valid := walk.io.prefetch.valid || (guesses && inHeap)
   fetch.io.prefetch.bits  := c.heap + Mux(walk.io.prefetch.valid, walk.io.prefetch.bits, guess)
@@ -385,14 +383,11 @@ class ScanLane(p: TracerParameters) extends Module {
   val badBlock = Wire(Valid(new FaultReport))
   badBlock.valid := walk.io.bad
   badBlock.bits  := FaultReport(Contract.Fault.BadShape, Cat(walk.io.badObj, 0.U(3.W)), walk.io.badSize)
-  // All but the checker's are counted from the heap's start, which is added once, a cycle later.
   val wrong = FaultReport.first(Seq(late, evaluate.io.fault, badBlock))
-  val told  = Wire(Valid(new FaultReport))
-  told.valid        := RegNext(wrong.valid, false.B)
-  told.bits         := RegNext(wrong.bits)
-  told.bits.address := c.heapBase + RegNext(wrong.bits.address)
-  io.fault          := FaultReport.first(Seq(told, check.io.fault))
-  io.empty          := free.andR && !pieceIn.io.deq.valid && !scan.io.busy
+  io.fault.valid := RegNext(wrong.valid, false.B)
+  io.fault.bits  := RegNext(wrong.bits)
+  io.limitFault  := check.io.fault
+  io.empty       := free.andR && !pieceIn.io.deq.valid && !scan.io.busy
   io.quiet := !check.io.busy && fetch.io.quiet && !isNew && !guesses && !arrived.io.deq.valid && !aValid &&
     !misses.io.busy && !stale && !(pieceIn.io.deq.valid && free.orR && !io.grey.valid) && evaluate.io.quiet &&
     walk.io.quiet && !walk.io.prefetch.valid && !scan.io.busy

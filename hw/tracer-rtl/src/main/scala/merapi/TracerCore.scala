@@ -42,6 +42,7 @@ class TracerCore(p: TracerParameters) extends Module {
 
   private def all(xs: Seq[Bool]): Bool = xs.reduce(_ && _)
   private def any(xs: Seq[Bool]): Bool = xs.reduce(_ || _)
+  private def late(x: Bool): Bool      = RegNext(x, false.B)
 
   val lanes   = Seq.tabulate(p.lanes)(i => Module(new ScanLane(p)).suggestName(s"lane_$i"))
   val filters = Seq.tabulate(p.lanes)(i => Module(new ReferenceFilter(p, p.recentReferences)).suggestName(s"filter_$i"))
@@ -149,7 +150,8 @@ class TracerCore(p: TracerParameters) extends Module {
   chaser.io.dropShapes := io.orders.dropShapes
   chaser.io.fill       := limits.io.fill
   limits.io.ask(2 * p.lanes + 2) <> chaser.io.ask
-  io.greyEnds.count   := RegNext(RegNext(hostFilter.io.ended, 0.U) +& PopCount(banks.map(_.io.answer.valid)), 0.U)
+  private val greysEnded = hostFilter.io.ended.asBools.map(late) ++ banks.map(_.io.answer.valid)
+  io.greyEnds.count   := RegNext(PopCount(greysEnded), 0.U)
   io.greyEnds.refused := RegNext(banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _), false.B)
   hostFilter.io.fill  := limits.io.fill
   limits.io.ask(2 * p.lanes) <> hostFilter.io.ask
@@ -186,10 +188,9 @@ class TracerCore(p: TracerParameters) extends Module {
   )
   // Of two cycles before, all three: what was quiet and held still is, and who finds nothing left sees the flags of the
   // same cycle; while one is looked for, something is left.
-  private def late(x: Bool): Bool = RegNext(x, false.B)
-  private val lanesQuiet          = late(all(lanes.map(_.io.quiet)))
-  private val lanesEmpty          = late(all(lanes.map(_.io.empty)))
-  private val othersPass          = late(passing)
+  private val lanesQuiet = late(all(lanes.map(_.io.quiet)))
+  private val lanesEmpty = late(all(lanes.map(_.io.empty)))
+  private val othersPass = late(passing)
   io.status.quiet := late(
     lanesQuiet && othersPass &&
       late(stop && all(stores.map(_.io.quiet)) && sweep.io.quiet && clearer.io.quiet)
@@ -208,24 +209,22 @@ class TracerCore(p: TracerParameters) extends Module {
   io.status.flagged.bits  := RegNext(RegNext(flags.io.found.bits))
 
   // A cycle or two late, like those of the lanes and filters already: what goes wrong is far from any effect at the memory.
+  // What many report is made a report once: the first of their kind is chosen before.
   private val allFilters   = filters :+ hostFilter
   private val crooked      = FaultReport.firstLate(allFilters.map(_.io.crooked))
   private val crookedFault = Wire(Valid(new FaultReport))
   crookedFault.valid := crooked.valid
   crookedFault.bits  := crooked.bits.report(c)
-  private def lateFault(f: Valid[FaultReport]): Valid[FaultReport] = {
-    val out = Wire(Valid(new FaultReport))
-    out.valid := late(f.valid)
-    out.bits  := RegNext(f.bits)
-    out
-  }
-  io.fault := FaultReport.firstLate(
-    lanes.map(l => lateFault(l.io.fault)) ++ allFilters.map(_.io.fault) ++ Seq(
-      crookedFault,
-      walker.io.fault,
-      sweep.io.fault
-    )
-  )
+  private val inHeap    = FaultReport.firstLate(lanes.map(_.io.fault))
+  private val laneFault = Wire(Valid(new FaultReport))
+  laneFault.valid        := inHeap.valid
+  laneFault.bits         := inHeap.bits
+  laneFault.bits.address := c.heapBase + inHeap.bits.address
+  private val badLimit   = FaultReport.firstLate(lanes.map(_.io.limitFault) ++ allFilters.map(_.io.fault))
+  private val limitFault = Wire(Valid(new FaultReport))
+  limitFault.valid := badLimit.valid
+  limitFault.bits  := badLimit.bits.report(c)
+  io.fault         := FaultReport.firstLate(Seq(laneFault, limitFault, crookedFault, walker.io.fault, sweep.io.fault))
 
   // Counters.
   private val events = WireDefault(Counters.none)

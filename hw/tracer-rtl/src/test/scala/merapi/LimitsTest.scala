@@ -2,6 +2,7 @@
 package merapi
 
 import chisel3._
+import chisel3.util.Valid
 
 import scala.collection.mutable
 import scala.util.Random
@@ -15,7 +16,7 @@ class LimitsHarness(p: TracerParameters) extends Module {
     val invalidate = Input(Bool())
     val in         = Vec(2, chiselTypeOf(first.io.in))
     val out        = Vec(2, chiselTypeOf(first.io.out))
-    val fault      = Vec(2, chiselTypeOf(first.io.fault))
+    val fault      = Vec(2, Valid(new FaultReport))
     val busy       = Output(Vec(2, Bool()))
     val quiet      = Output(Bool())
     val sweeping   = Output(Bool())
@@ -28,13 +29,13 @@ class LimitsHarness(p: TracerParameters) extends Module {
   io.sweeping          := loader.io.fill.sweeping
   io.read <> loader.io.read
   for ((c, i) <- Seq(first, second).zipWithIndex) {
-    c.io.config := io.config
     c.io.in <> io.in(i)
     c.io.region := io.config.region(io.in(i).bits.obj)
     io.out(i) <> c.io.out
-    io.fault(i) := c.io.fault
-    io.busy(i)  := c.io.busy
-    c.io.fill   := loader.io.fill
+    io.fault(i).valid := c.io.fault.valid
+    io.fault(i).bits  := c.io.fault.bits.report(io.config)
+    io.busy(i)        := c.io.busy
+    c.io.fill         := loader.io.fill
     loader.io.ask(i) <> c.io.ask
   }
 }

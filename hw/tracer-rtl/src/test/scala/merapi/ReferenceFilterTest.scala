@@ -2,7 +2,7 @@
 package merapi
 
 import chisel3._
-import chisel3.util.Valid
+import chisel3.util.{PopCount, Valid}
 
 import scala.collection.mutable
 import scala.util.Random
@@ -18,7 +18,7 @@ class FilterHarness(p: TracerParameters) extends Module {
     val out        = chiselTypeOf(filter.io.out)
     val ended      = Output(UInt(2.W))
     val quiet      = Output(Bool())
-    val fault      = chiselTypeOf(filter.io.fault)
+    val fault      = Valid(new FaultReport)
     val read       = new ReadPort(p)
   })
   filter.io.config     := io.config
@@ -30,12 +30,15 @@ class FilterHarness(p: TracerParameters) extends Module {
   limits.io.config     := io.config
   limits.io.powerUp    := reset.asBool
   limits.io.invalidate := io.invalidate
-  io.ended             := filter.io.ended
+  io.ended             := PopCount(filter.io.ended)
   io.quiet             := filter.io.quiet && limits.io.quiet
   private val crooked = Wire(Valid(new FaultReport))
   crooked.valid := filter.io.crooked.valid
   crooked.bits  := filter.io.crooked.bits.report(io.config)
-  io.fault      := FaultReport.first(Seq(crooked, filter.io.fault))
+  private val limit = Wire(Valid(new FaultReport))
+  limit.valid := filter.io.fault.valid
+  limit.bits  := filter.io.fault.bits.report(io.config)
+  io.fault    := FaultReport.first(Seq(crooked, limit))
   io.read <> limits.io.read
 }
 

@@ -76,9 +76,11 @@ class Chaser(p: TracerParameters) extends Module {
   val waited  = RegInit(0.U(log2Ceil(patience + 1).W))
   val stepped = WireDefault(false.B)
   val mayStep = RegNext(credit =/= 0.U && !io.crowded, false.B)
-  when(lookedNow =/= stepped) {
-    credit := Mux(lookedNow, Mux(credit === (2 * p.slots).U, credit, credit + 1.U), credit - 1.U)
-  }
+  // Of every lane that looks, though several may in one cycle: a credit lost is one less from then on.
+  val returned                     = RegNext(PopCount(io.looked.map(_.valid)), 0.U)
+  private def most(sum: UInt): UInt = Mux(sum > (2 * p.slots).U, (2 * p.slots).U, sum)
+  assert(!(stepped && credit === 0.U), "a step without a credit")
+  credit := Mux(stepped, most(credit +& returned - 1.U), most(credit +& returned))
 
   // Lines, by the low bits of their numbers.
   val data                              = Mem(p.chaseLines, UInt(p.lineBits.W))

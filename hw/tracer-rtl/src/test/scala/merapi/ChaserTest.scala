@@ -12,7 +12,7 @@ class ChaserHarness(p: TracerParameters) extends Module {
   private val limits = Module(new LimitLoader(p, 1))
   val io = IO(new Bundle {
     val config     = Input(new TraceConfig(p))
-    val looked     = Input(chiselTypeOf(chaser.io.looked.head))
+    val looked     = Input(chiselTypeOf(chaser.io.looked))
     val starved    = Input(Bool())
     val crowded    = Input(Bool())
     val hold       = Input(Bool())
@@ -25,14 +25,13 @@ class ChaserHarness(p: TracerParameters) extends Module {
     val quiet      = Output(Bool())
   })
   chaser.io.config := io.config
-  require(p.lanes == 1)
-  chaser.io.looked.head := io.looked
-  chaser.io.starved     := io.starved
-  chaser.io.crowded     := io.crowded
-  chaser.io.hold        := io.hold
-  chaser.io.invalidate  := io.invalidate
-  chaser.io.dropShapes  := io.dropShapes
-  chaser.io.fill        := limits.io.fill
+  chaser.io.looked     := io.looked
+  chaser.io.starved    := io.starved
+  chaser.io.crowded    := io.crowded
+  chaser.io.hold       := io.hold
+  chaser.io.invalidate := io.invalidate
+  chaser.io.dropShapes := io.dropShapes
+  chaser.io.fill       := limits.io.fill
   io.references <> chaser.io.references
   io.read <> chaser.io.read
   limits.io.ask(0) <> chaser.io.ask
@@ -86,7 +85,7 @@ class ChaserTest extends BlockTest {
         restart(chaser)
         configure(chaser.io.config, regions)
         Seq(chaser.io.invalidate, chaser.io.dropShapes, chaser.io.hold, chaser.io.crowded).foreach(_.poke(false))
-        chaser.io.looked.valid.poke(false)
+        chaser.io.looked(0).valid.poke(false)
         chaser.io.starved.poke(true)
         val length = 40
         val chain  = new Chain(memory, random, 3 + random.nextInt(3), length, ring = seed % 4 == 0)
@@ -122,12 +121,12 @@ class ChaserTest extends BlockTest {
           memory.tick()
         }
         def look(i: Int): Unit = {
-          chaser.io.looked.valid.poke(true)
-          chaser.io.looked.bits.obj.poke(chain.places(i))
-          chaser.io.looked.bits.klass.poke(klass)
-          chaser.io.looked.bits.near.poke(0x38)
+          chaser.io.looked(0).valid.poke(true)
+          chaser.io.looked(0).bits.obj.poke(chain.places(i))
+          chaser.io.looked(0).bits.klass.poke(klass)
+          chaser.io.looked(0).bits.near.poke(0x38)
           cycle()
-          chaser.io.looked.valid.poke(false)
+          chaser.io.looked(0).valid.poke(false)
         }
         def rest(): Unit = {
           var left = 4000
@@ -163,6 +162,59 @@ class ChaserTest extends BlockTest {
           assert(offered.toSet.size == offered.size || seed                  % 4 == 0, "a link twice")
           assert(offered.map(_.toInt) == offered.map(_.toInt).sorted || seed % 4 == 0, "out of order")
         }
+      }
+    }
+  }
+
+  test("goes on as long as lanes look at what it offers, several at a time") {
+    val two = p.copy(lanes = 2)
+    simulate(new ChaserHarness(two)) { chaser =>
+      for (seed <- seeds(4)) {
+        val random = new Random(seed)
+        val memory = new Memory(random)
+        restart(chaser)
+        configure(chaser.io.config, regions)
+        Seq(chaser.io.invalidate, chaser.io.dropShapes, chaser.io.hold, chaser.io.crowded).foreach(_.poke(false))
+        chaser.io.looked.foreach(_.valid.poke(false))
+        chaser.io.starved.poke(true)
+        chaser.io.references.ready.poke(true)
+        val length = 400
+        val chain  = new Chain(memory, random, 4, length, ring = false)
+        for (r <- 0 until regions) memory.setWord(Config.limits + r / 8, r % 8, BigInt(r + 1) * 65536)
+        val waiting = mutable.Queue.empty[Int]
+        var offered = 0
+        def cycle(): Unit = {
+          memory.serve(chaser.io.read)
+          memory.serve(chaser.io.limitRead)
+          if (fires(chaser.io.references)) {
+            waiting += chain.places.indexOf(chaser.io.references.bits.source.peek().litValue.toInt) + 1
+            offered += 1
+          }
+          chaser.clock.step()
+          memory.tick()
+          chaser.io.looked.foreach(_.valid.poke(false))
+        }
+        def look(lane: Int, i: Int): Unit = {
+          chaser.io.looked(lane).valid.poke(true)
+          chaser.io.looked(lane).bits.obj.poke(chain.places(i))
+          chaser.io.looked(lane).bits.klass.poke(klass)
+          chaser.io.looked(lane).bits.near.poke(0x38)
+        }
+        while (is(chaser.io.sweeping)) cycle()
+        for (i <- 0 until 2) {
+          look(0, i)
+          cycle()
+          for (_ <- 0 until 200) cycle()
+        }
+        // Both lanes in one cycle, each at one of what was offered.
+        var idle = 0
+        while (idle < 1000) {
+          if (waiting.size >= 2) for (lane <- 0 until 2) look(lane, waiting.dequeue())
+          val before = offered
+          cycle()
+          idle = if (offered == before) idle + 1 else 0
+        }
+        assert(offered >= length - 4, s"$offered of $length links: it ended on the way")
       }
     }
   }

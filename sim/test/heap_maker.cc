@@ -45,6 +45,7 @@ void HeapMaker::make_klasses() {
   uint32_t small = uint32_t(align(32) / 8);
   for (int i = 0; i < 3; i++)
     add_klass(MERAPI_SHAPE_KIND_INSTANCE).shape.size_words = small + i * uint32_t(align(8) / 8);
+  element_ = klasses_.size();
   for (int i = 0; i < 4; i++) spread_blocks(&add_klass(MERAPI_SHAPE_KIND_INSTANCE), 1, 4);
   for (int i = 0; i < 4; i++) spread_blocks(&add_klass(MERAPI_SHAPE_KIND_INSTANCE), uint32_t(2 + i % 3), 3);
   for (int i = 0; i < 2; i++)
@@ -118,7 +119,7 @@ void HeapMaker::fill_region(uint32_t region) {
   uint64_t stop = random_.percent(30) ? end : at + random_.below(window_.region_bytes());
   int misses = 0;
   while (at < stop && misses < 8) {
-    const Klass& k = random_.pick(klasses_);
+    const Klass& k = in_list(region) && random_.percent(98) ? klasses_[element_] : random_.pick(klasses_);
     uint64_t length = random_.percent(5) ? random_.below(1500) : random_.below(12);
     bool array = k.shape.kind == MERAPI_SHAPE_KIND_OBJ_ARRAY || k.shape.kind == MERAPI_SHAPE_KIND_PRIM_ARRAY;
     uint64_t most = array                                      ? array_words(k, length) * 8
@@ -211,6 +212,7 @@ uint64_t HeapMaker::target(size_t from) {
   size_t n = objects_.size(), to = from;
   switch (topology_) {
     case Topology::kRandom:
+    case Topology::kList:
       to = random_.below(n);
       break;
     case Topology::kChainUp:
@@ -254,9 +256,35 @@ void HeapMaker::write_fields() {
       for (uint64_t e = 0; e < length; e++) store_reference(o.offset + k.shape.header_bytes + e * width, target(i));
     } else if (k.shape.kind == MERAPI_SHAPE_KIND_INSTANCE) {
       for (const merapi_ref_block& b : k.blocks) {
-        for (uint32_t e = 0; e < b.count; e++) store_reference(o.offset + b.offset + e * width, target(i));
+        // A list goes its way alone: what an element has besides its link is as a rule nothing.
+        for (uint32_t e = 0; e < b.count; e++) {
+          store_reference(o.offset + b.offset + e * width, in_list(o) && !random_.percent(2) ? 0 : target(i));
+        }
       }
     }
+  }
+  if (topology_ == Topology::kList) link_list();
+}
+
+bool HeapMaker::in_list(const MadeObject& o) const {
+  return in_list(uint32_t(o.offset >> window_.shape.region_log2)) &&
+         o.klass_word == klasses_[element_].shape.klass_word;
+}
+
+void HeapMaker::link_list() {
+  const merapi_ref_block& block = klasses_[element_].blocks.front();
+  uint64_t link = block.offset + random_.below(block.count) * window_.shape.oop_bytes;
+  std::vector<uint64_t> elements;
+  for (const MadeObject& o : objects_) {
+    if (in_list(o)) elements.push_back(o.offset);
+  }
+  if (elements.empty()) return;
+  if (random_.percent(50)) std::reverse(elements.begin(), elements.end());
+  bool ring = random_.percent(30);
+  for (size_t i = 0; i < elements.size(); i++) {
+    bool last = i + 1 == elements.size();
+    if (random_.percent(1)) continue;
+    store_reference(elements[i] + link, last && !ring ? 0 : address(elements[last ? 0 : i + 1]));
   }
 }
 

@@ -22,7 +22,9 @@ struct MadeObject {
   bool humongous = false;
 };
 
-enum class Topology { kRandom, kChainUp, kChainDown, kNear, kHub };
+// kList: the first regions hold little but elements of one klass, linked by one field in order of their addresses or
+// against it, now and then with a link to anywhere.
+enum class Topology { kRandom, kChainUp, kChainDown, kNear, kHub, kList };
 
 class HeapMaker {
  public:
@@ -56,6 +58,9 @@ class HeapMaker {
   uint64_t array_words(const Klass& klass, uint64_t length) const;
   void set_limits();
   void write_fields();
+  bool in_list(uint32_t region) const { return topology_ == Topology::kList && region < 2; }
+  bool in_list(const MadeObject& object) const;
+  void link_list();
   void store_reference(uint64_t field, uint64_t address);
   uint64_t target(size_t from);
   uint64_t align(uint64_t bytes) const;
@@ -65,6 +70,7 @@ class HeapMaker {
   Random& random_;
   Topology topology_;
   std::vector<Klass> klasses_;
+  size_t element_ = 0;  // the list's klass
   std::map<uint64_t, size_t> by_word_;
   std::vector<MadeObject> objects_;
   std::vector<size_t> below_;  // indexes of objects below their limits

@@ -20,15 +20,19 @@ namespace {
 
 // So few marks of the host that no device has to trace before it has found them all.
 constexpr size_t kFewMarks = 24;
+// So few that a list is what is left to do before long.
+constexpr size_t kAlone = 3;
 
 class Trace {
  public:
   Trace(uint64_t seed, const TraceKnobs& knobs, const DeviceMaker& make_device)
       : knobs_(knobs), r_(seed), window_(random_shape(&r_, knobs.once)) {
-    maker_ = std::make_unique<HeapMaker>(&window_, &r_, Topology(r_.below(5)));
+    Topology topology = Topology(r_.below(6));
+    maker_ = std::make_unique<HeapMaker>(&window_, &r_, topology);
     maker_->make();
     bitmap_ = uint32_t(r_.below(2));
-    maker_->mark_some(bitmap_, uint32_t(r_.percent(20) ? 0 : r_.between(1, 40)), knobs_.once ? kFewMarks : ~size_t{0});
+    size_t most = knobs_.once ? kFewMarks : topology == Topology::kList ? kAlone : ~size_t{0};
+    maker_->mark_some(bitmap_, uint32_t(r_.percent(20) ? 0 : r_.between(1, 40)), most);
     // Stale marks in the other bitmap, live words of an older cycle.
     maker_->mark_some(1 - bitmap_, 30);
     for (uint32_t i = 0; i < window_.shape.regions; i++) window_.live()[i] = r_.next();

@@ -3,6 +3,7 @@
 // What generated heaps do not pin down: work that must be done once, and time. MERAPI_PRESET as in rtl_test.cc.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <cstring>
 #include <set>
@@ -33,7 +34,7 @@ WindowShape shape() {
 // Nodes of two references in the upper half of the heap, arrays in the lower one.
 class RtlDirected : public testing::Test {
  protected:
-  RtlDirected() : window_(shape()) {
+  explicit RtlDirected(const WindowShape& s = shape()) : window_(s) {
     merapi_shape node{};
     node.klass_word = kNode;
     node.kind = MERAPI_SHAPE_KIND_INSTANCE;
@@ -134,16 +135,20 @@ TEST_F(RtlDirected, AnArrayWaitsForWhatItReached) {
   EXPECT_LE(machine_->counter(MERAPI_COUNTER_SPILL_WRITES), most);
 }
 
-// One object after the other, in order of allocation and against it, open and closed to a ring: not the length of the
-// loop that a reference goes, but what it takes to read link and klass word.
+// One object after the other, in order of allocation and against it, open and closed to a ring, to the heap's last
+// word: not the length of the loop that a reference goes, but what it takes to read link and klass word. What stands
+// beside a link is no reference, and what is asked for ahead lies in the heap.
 TEST_F(RtlDirected, AListIsFollowedAhead) {
+  Random random(5);
   const uint64_t nodes = 30'000, most = options_.preset == "sim-small" ? 8 : 5;
   for (bool up : {true, false}) {
     for (bool ring : {false, true}) {
       std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
       std::memset(window_.heap(), 0, window_.heap_bytes());
-      auto at = [&](uint64_t i) { return node(up ? i : nodes - 1 - i); };
+      auto at = [&](uint64_t i) { return window_.heap_bytes() - kNodeBytes * (up ? nodes - i : i + 1); };
       for (uint64_t i = 0; i < nodes; i++) {
+        uint32_t value = uint32_t(random.next());
+        std::memcpy(window_.heap() + at(i) + 20, &value, sizeof value);
         klass(at(i), kNode);
         if (i + 1 < nodes || ring) refer(at(i) + 16, at((i + 1) % nodes));
       }
@@ -252,6 +257,68 @@ TEST_F(RtlDirected, APauseDoesNotWaitForTheSweepOfEpochs) {
   }
   EXPECT_LE(longest, 1250u);
   RecordProperty("longest_pause_cycles", int(longest));
+}
+
+WindowShape many_regions() {
+  WindowShape s;
+  s.regions = 64;
+  return s;
+}
+class RtlEpochs : public RtlDirected {
+ protected:
+  RtlEpochs() : RtlDirected(many_regions()) {}
+};
+
+// What was kept on chip is dropped at a new cycle by an epoch's end, and epochs come round. Eight objects, object k
+// looked at in every 2^k-th of 520 cycles only, so that for each bit of an epoch there are two looks that nothing else
+// tells apart; in between the host has changed the object's reference, its shape, its region's limit and all marks.
+TEST_F(RtlEpochs, NothingIsBelievedThatWasDropped) {
+  constexpr uint32_t kLeaf = 0x3000, kHolder = 0x4000;
+  merapi_shape leaf{};
+  leaf.klass_word = kLeaf;
+  leaf.kind = MERAPI_SHAPE_KIND_INSTANCE;
+  leaf.size_words = 2;
+  window_.put_shape(leaf);
+  // Objects of different k share no set of any memory of the smallest preset.
+  auto holder = [&](uint32_t k) { return 8 * k * window_.region_bytes() + 4096 + 64 * uint64_t{k}; };
+  auto leaf_of = [&](uint32_t k, uint32_t i) { return holder(k) + 512 + 16 * uint64_t{i}; };
+  for (uint32_t k = 0; k < 8; k++) {
+    klass(holder(k), kHolder + 64 * k);
+    for (uint32_t i = 0; i < 3; i++) klass(leaf_of(k, i), kLeaf);
+  }
+  machine_ = std::make_unique<RtlMachine>(&window_, options_);
+  ASSERT_TRUE(machine_->attach());
+  std::vector<uint64_t> expected(window_.heap_bytes() / 64 / 8);
+  for (uint32_t round = 0; round < 520; round++) {
+    std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+    std::fill(expected.begin(), expected.end(), 0);
+    auto expect = [&](uint64_t offset) { expected[offset / 512] |= uint64_t{1} << (offset / 8 % 64); };
+    std::vector<uint64_t> greys;
+    uint64_t words = 0;
+    for (uint32_t k = 0; k < 8; k++) {
+      if (round % (1u << k) != 0) continue;
+      const bool odd = (round >> k & 1) != 0;
+      merapi_shape shape{};
+      shape.klass_word = kHolder + 64 * k;
+      shape.kind = MERAPI_SHAPE_KIND_INSTANCE;
+      shape.size_words = odd ? 4 : 3;
+      window_.put_shape(shape, {{12, 2}});
+      refer(holder(k) + 12, leaf_of(k, odd));
+      refer(holder(k) + 16, leaf_of(k, 2));
+      window_.limits()[8 * k] = leaf_of(k, 2) + (odd ? 16 : 0);
+      greys.push_back(window_.shape.heap_base + holder(k));
+      expect(holder(k));
+      expect(leaf_of(k, odd));
+      if (odd) expect(leaf_of(k, 2));
+      words += shape.size_words + (odd ? 4 : 2);
+    }
+    machine_->begin(0);
+    machine_->grey(greys);
+    ASSERT_TRUE(finish()) << round;
+    ASSERT_EQ(machine_->fault().code, 0u) << round;
+    ASSERT_EQ(std::memcmp(window_.bitmap(0), expected.data(), expected.size() * 8), 0) << "marks of cycle " << round;
+    ASSERT_EQ(machine_->counter(MERAPI_COUNTER_LIVE_WORDS), words) << round;
+  }
 }
 
 }  // namespace

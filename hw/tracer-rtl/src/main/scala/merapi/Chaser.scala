@@ -77,7 +77,7 @@ class Chaser(p: TracerParameters) extends Module {
   val stepped = WireDefault(false.B)
   val mayStep = RegNext(credit =/= 0.U && !io.crowded, false.B)
   // Of every lane that looks, though several may in one cycle: a credit lost is one less from then on.
-  val returned                     = RegNext(PopCount(io.looked.map(_.valid)), 0.U)
+  val returned                      = RegNext(PopCount(io.looked.map(_.valid)), 0.U)
   private def most(sum: UInt): UInt = Mux(sum > (2 * p.slots).U, (2 * p.slots).U, sum)
   assert(!(stepped && credit === 0.U), "a step without a credit")
   credit := Mux(stepped, most(credit +& returned - 1.U), most(credit +& returned))

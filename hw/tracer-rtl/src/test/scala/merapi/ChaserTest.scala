@@ -24,7 +24,7 @@ class ChaserHarness(p: TracerParameters) extends Module {
     val sweeping   = Output(Bool())
     val quiet      = Output(Bool())
   })
-  chaser.io.config := io.config
+  chaser.io.config     := io.config
   chaser.io.looked     := io.looked
   chaser.io.starved    := io.starved
   chaser.io.crowded    := io.crowded

@@ -154,7 +154,7 @@ object TracerParameters {
     bitmapLines = 16384,
     bitmapMisses = 16,
     bitmapWaiters = 16,
-    dirtyBound = 128,
+    dirtyBound = 64,
     greyDepth = 1024,
     recentReferences = 1024,
     limitLines = 256,

@@ -392,13 +392,12 @@ TEST(RtlHighFault, RingOverrun) {
     RtlMachine& m = t.machine();
     auto* index = t.window.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
     uint64_t beyond = t.random.percent(50) ? t.random.next() : UINT64_C(1) << t.random.between(7, 63);
-    if (t.random.percent(50)) {
-      index->submission_produced = beyond;
-    } else {
-      index->completion_consumed = beyond;
-    }
+    const uint64_t way = t.random.below(3);
+    (way == 0 ? index->completion_consumed : index->submission_produced) = beyond;
+    if (way == 2) m.abort();  // what was submitted when it is seen would be dropped
     EXPECT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_RING_OVERRUN));
     EXPECT_EQ(m.fault().address, beyond);
+    EXPECT_EQ(m.fault().detail, 0u);
   });
 }
 

@@ -59,6 +59,12 @@ static uint32_t engines_of(int tracer) {
   return info.engines;
 }
 
+/* A new engine is there some time after what ordered it. */
+static uint32_t engines_after(int tracer, uint32_t before) {
+  for (int i = 0; i < SOON_MS / 10 && engines_of(tracer) == before; i++) usleep(10000);
+  return engines_of(tracer);
+}
+
 /* The value of an event that the function has not seen differs: it interrupts at once. */
 static int arm(int tracer, uint32_t seen) { return ioctl(tracer, MERAPI_TRACER_ARM, &seen); }
 
@@ -177,21 +183,20 @@ static void check_eventfd(int tracer, uint32_t event) {
 static void check_reset(int tracer, uint32_t event) {
   const uint32_t engines = engines_of(tracer);
   check("reset", 0, outcome(ioctl(tracer, MERAPI_TRACER_RESET)));
-  for (int i = 0; i < SOON_MS / 10 && engines_of(tracer) == engines; i++) usleep(10000);
-  check("a new engine after reset", engines + 1, engines_of(tracer));
+  check("a new engine after reset", engines + 1, engines_after(tracer, engines));
   check("armed no more after reset", 0, polled(tracer, 20));
   check("arming after reset", 0, wait_for(tracer, event + 1, 0, SOON_NS));
   read_news(tracer);
 }
 
-/* A process that dies with the device open has closed it. */
-static void check_death(const char* path) {
+/* A process that dies with the device open has closed it. `before`: engines when it was closed the time before. */
+static void check_death(const char* path, uint32_t before) {
   int pipes[2];
   if (pipe(pipes) < 0) give_up("pipe");
   const pid_t child = fork();
   if (child == 0) {
     const int tracer = open_tracer(path);
-    const uint32_t engines = tracer < 0 ? 0 : engines_of(tracer);
+    const uint32_t engines = tracer < 0 ? 0 : engines_after(tracer, before);
     if (write(pipes[1], &engines, sizeof engines) < 0) _exit(1);
     pause();
     _exit(0);
@@ -204,8 +209,7 @@ static void check_death(const char* path) {
   const int tracer = open_tracer(path);
   check("an open after that process was killed", 1, tracer >= 0);
   if (tracer < 0) return;
-  for (int i = 0; i < SOON_MS / 10 && engines_of(tracer) == engines; i++) usleep(10000);
-  check("its last close reset the tracer", engines + 1, engines_of(tracer));
+  check("its last close reset the tracer", engines + 1, engines_after(tracer, engines));
   close(tracer);
 }
 
@@ -231,7 +235,8 @@ int main(int argc, char** argv) {
   check_blocking_read(tracer, event);
   check_eventfd(tracer, event);
   check_reset(tracer, event);
+  const uint32_t engines = engines_of(tracer);
   close(tracer);
-  check_death(argv[1]);
+  check_death(argv[1], engines);
   return failed;
 }

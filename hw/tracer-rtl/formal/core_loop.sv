@@ -10,8 +10,8 @@
 // marked as can be reached, and their words counted, once; at the end the bits of exactly those are set and each region's
 // live words are theirs; no fault, no drop, nothing refused; and the blocks' own assertions.
 module core_loop #(
-    parameter QUIET = 14,
-    parameter END = 190,
+    parameter QUIET = 40,
+    parameter END = 280,
     parameter STEADY = 0
 ) (
     input clock,
@@ -21,7 +21,7 @@ module core_loop #(
     input [1:0] grey_1,
     input [17:0] references,
     input offer,
-    input [6:0] answers,
+    input [7:0] answers,
     input [1:0] done,
     output reg finished
 );
@@ -30,10 +30,10 @@ module core_loop #(
   wire reset = !started;
 
   // Whether a reader's or writer's answer comes in the cycle after its request or one later.
-  reg [8:0] steady;
+  reg [9:0] steady;
   always @(posedge clock) if (reset) steady <= {done, answers};
-  wire [6:0] fast = STEADY ? steady[6:0] : answers;
-  wire [1:0] fast_done = STEADY ? steady[8:7] : done;
+  wire [7:0] fast = STEADY ? steady[7:0] : answers;
+  wire [1:0] fast_done = STEADY ? steady[9:8] : done;
 
   localparam [31:0] KLASS = 32'h1000;
 
@@ -74,13 +74,13 @@ module core_loop #(
   reg [63:0] live[0:1];
 
   // One request of each reader and writer at a time.
-  wire [6:0] asks;
-  wire [251:0] ask_line;
-  wire [27:0] ask_tag;
-  reg [6:0] owes = 0, old = 0;
-  reg [35:0] line[0:6];
-  reg [3:0] tag[0:6];
-  wire [6:0] came = started ? owes & (fast | old) : 0;
+  wire [7:0] asks;
+  wire [287:0] ask_line;
+  wire [31:0] ask_tag;
+  reg [7:0] owes = 0, old = 0;
+  reg [35:0] line[0:7];
+  reg [3:0] tag[0:7];
+  wire [7:0] came = started ? owes & (fast | old) : 0;
   wire [3:0] puts;
   wire [143:0] put_line;
   wire [511:0] put_bitmap, put_live;
@@ -189,6 +189,13 @@ module core_loop #(
       .io_reads_6_request_valid(asks[6]),
       .io_reads_6_response_valid(came[6]),
       .io_reads_6_response_bits_data(limits),
+      .io_reads_7_request_ready(!owes[7]),
+      .io_reads_7_request_valid(asks[7]),
+      .io_reads_7_request_bits_line(ask_line[36*7+:36]),
+      .io_reads_7_request_bits_tag(ask_tag[4*7+:4]),
+      .io_reads_7_response_valid(came[7]),
+      .io_reads_7_response_bits_tag(tag[7]),
+      .io_reads_7_response_bits_data(heap_line(line[7])),
       .io_writes_0_request_ready(!putting[0]),
       .io_writes_0_request_valid(puts[0]),
       .io_writes_0_request_bits_line(put_line[36*0+:36]),
@@ -232,10 +239,10 @@ module core_loop #(
 
   reg [2:0] marks = 0;
   reg [4:0] counted = 0;
-  reg [7:0] cycle = 0;
+  reg [9:0] cycle = 0;
   reg [4:0] still = 0;
   reg was_empty = 0;
-  wire [6:0] taken = asks & ~owes;
+  wire [7:0] taken = asks & ~owes;
   wire moves = |taken || |came || |(puts & ~putting) || |ended || grey_valid && grey_ready || |grey_ends || |newly || |scanned ||
       |found || |words || sweeping || seen;
   wire rests = empty && over == 2;
@@ -249,7 +256,7 @@ module core_loop #(
       old  <= (owes & ~came);
       putting <= (putting & ~ended) | (puts & ~putting & 4'b0101);
       put_old <= putting & ~ended;
-      for (i = 0; i < 7; i = i + 1)
+      for (i = 0; i < 8; i = i + 1)
       if (taken[i]) begin
         line[i] <= ask_line[36*i+:36];
         tag[i] <= ask_tag[4*i+:4];
@@ -302,7 +309,7 @@ module core_loop_steady (
     input [1:0] grey_0,
     input [1:0] grey_1,
     input [17:0] references,
-    input [6:0] fast,
+    input [7:0] fast,
     input [1:0] fast_done,
     output finished
 );
@@ -335,7 +342,7 @@ module core_loop_goal (
       .grey_1(2'd3),
       .references({3'd3, 3'd0, 3'd2, 3'd3, 3'd1, 3'd0}),
       .offer(1'b1),
-      .answers(7'h7f),
+      .answers(8'hff),
       .done(2'b11)
   );
 endmodule

@@ -33,7 +33,7 @@ class Looked(p: TracerParameters) extends Bundle {
   * be without it: it counts nothing, sizes nothing and reports nothing. Its own references are not counted either.
   *
   * Why it ends: a step costs one of `2 * slots` credits, an object looked at gives one back, and a chain that finds no
-  * credit for `patience` cycles ends. A ring of elements is therefore left after as many steps as objects were looked
+  * credit for `chasePatience` cycles ends. A ring of elements is therefore left after as many steps as objects were looked
   * at, and some. It waits for the filter and for memory alone; at a pause it begins nothing, and what it has offered goes
   * its way.
   */
@@ -73,7 +73,7 @@ class Chaser(p: TracerParameters) extends Module {
   when(first.valid) { before := first }
 
   val credit  = RegInit((2 * p.slots).U(log2Ceil(p.slots * 2 + 1).W)) // so far ahead at most
-  val waited  = RegInit(0.U(log2Ceil(patience + 1).W))
+  val waited  = RegInit(0.U(log2Ceil(p.chasePatience + 1).W))
   val stepped = WireDefault(false.B)
   val mayStep = RegNext(credit =/= 0.U && !io.crowded, false.B)
   // Of every lane that looks, though several may in one cycle: a credit lost is one less from then on.
@@ -205,7 +205,7 @@ class Chaser(p: TracerParameters) extends Module {
         when(inside) { state := State.Read }.otherwise { end := true.B }
       }.otherwise {
         waited := waited + 1.U
-        when(waited === patience.U) { end := true.B }
+        when(waited === p.chasePatience.U) { end := true.B }
       }
     }
   }
@@ -275,9 +275,6 @@ class Chaser(p: TracerParameters) extends Module {
 }
 
 object Chaser {
-
-  /** Cycles that a chain waits for a credit. */
-  val patience = 255
 
   /** Lines no further apart follow each other. */
   val near = 4

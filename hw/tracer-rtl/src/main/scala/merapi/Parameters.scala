@@ -46,6 +46,8 @@ case class TracerParameters(
     markQueue: Int = 4,
     /** Lines kept for running ahead along a chain (tracer-wide); a power of two, at least four. */
     chaseLines: Int = 16,
+    /** Cycles that a chain waits for a lane to look at what it offered. */
+    chasePatience: Int = 255,
     /** log2 of the bytes after which the next port's share begins. */
     interleaveLog2: Int = 8,
     /** log2 of the largest heap in bytes. */
@@ -179,6 +181,7 @@ object TracerParameters {
     shapeSets = 2,
     bitmapLines = 2,
     bitmapMisses = 2,
+    chasePatience = 3,
     dirtyBound = 2,
     recentReferences = 2,
     limitLines = 2,

@@ -195,6 +195,33 @@ TEST_F(RtlDirected, EveryKlassIsReportedToAHostThatWaits) {
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), klasses);
 }
 
+// Marks of the host in regions that no command named are left alone.
+TEST_F(RtlDirected, OnlyCommandedRegionsAreSwept) {
+  const uint32_t regions = window_.shape.regions;
+  auto holder = [&](uint32_t r) { return r * window_.region_bytes() + 64; };
+  auto leaf = [&](uint32_t r) { return holder(r) + 4096; };
+  for (uint32_t r = 0; r < regions; r++) {
+    klass(holder(r), kNode);
+    klass(leaf(r), kNode);
+    refer(holder(r) + 12, leaf(r));
+  }
+  machine_ = std::make_unique<RtlMachine>(&window_, options_);
+  ASSERT_TRUE(machine_->attach());
+  machine_->run(kPowerUp);
+  for (uint32_t first = 0; first < regions; first++) {
+    for (uint32_t count = 1; first + count <= regions; count++) {
+      std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+      for (uint32_t r = 0; r < regions; r++) window_.mark(0, holder(r));
+      machine_->begin(0);
+      machine_->trace(first, count);
+      ASSERT_TRUE(finish());
+      for (uint32_t r = 0; r < regions; r++) {
+        EXPECT_EQ(window_.marked(0, leaf(r)), r >= first && r < first + count) << r << " of " << first << '+' << count;
+      }
+    }
+  }
+}
+
 // The host's wait for a pause while as many bitmap lines as possible are dirty: 5 us at 250 MHz, the time until the
 // tracer looks included, with a memory that answers after 100 ns and takes one line a cycle.
 TEST_F(RtlDirected, APauseTakesFiveMicroseconds) {

@@ -93,7 +93,7 @@ module core_loop #(
   reg holds = 0, flushes = 0;
   initial finished = 0;
   wire grey_ready, empty, quiet, cleaned, live_flushed, sweeping, refused, fault, seen, deferred;
-  wire [1:0] grey_ends;
+  wire [2:0] grey_ends;
   wire grey_valid = started && given < 2 && (offer || STEADY) && !sweeping;
   wire [40:0] newly, scanned, found, words, dropped, stale;
 

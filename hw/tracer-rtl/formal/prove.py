@@ -70,12 +70,13 @@ def graph(proof: dict[str, Any], rtl: Path, out: Path, yosys: str, goal: bool) -
     name = "goal" if goal else "proof"
     read = " ".join(shlex.quote(os.path.relpath(f, work)) for f in files)
     # After flattening the goal has the name of its instance before its own.
+    # The harness's own outputs go: ABC takes every output for something that must not be.
     only_goal = "delete t:$assert c:goal c:*.goal %u %d\n" if goal else ""
     top = proof.get("goal_top", proof["top"]) if goal else proof["top"]
     (work / f"{name}.ys").write_text(
         f"read_verilog -sv -formal {read} blocks.sv\n"
         f"read_verilog -sv -formal {'-D GOAL ' if goal else ''}{os.path.relpath(HERE / proof['harness'], work)}\n"
-        f"hierarchy -check -top {top}\nproc\nflatten\nopt_clean\n{only_goal}"
+        f"hierarchy -check -top {top}\nproc\nflatten\ndelete -port o:*\nopt_clean\n{only_goal}"
         "memory -nomap\nopt_clean\nsetundef -undriven -anyseq\nopt_expr\nmemory_map\nsetundef -init -zero\nopt -full\n"
         "async2sync\nformalff -clk2ff\nopt -full\npmuxtree\ntechmap\nsimplemap\nopt -fast\n"
         "dffunmap\nsimplemap\nsetundef -anyseq\nsetundef -undriven -anyseq\naigmap\nopt_clean\n"

@@ -70,9 +70,9 @@ def graph(proof: dict[str, Any], rtl: Path, out: Path, yosys: str, goal: bool) -
     name = "goal" if goal else "proof"
     read = " ".join(shlex.quote(os.path.relpath(f, work)) for f in files)
     # After flattening the goal has the name of its instance before its own.
-    # The harness's own outputs go: ABC takes every output for something that must not be.
     only_goal = "delete t:$assert c:goal c:*.goal %u %d\n" if goal else ""
     top = proof.get("goal_top", proof["top"]) if goal else proof["top"]
+    # The harness's outputs are deleted: ABC takes every output for something that must not be.
     (work / f"{name}.ys").write_text(
         f"read_verilog -sv -formal {read} blocks.sv\n"
         f"read_verilog -sv -formal {'-D GOAL ' if goal else ''}{os.path.relpath(HERE / proof['harness'], work)}\n"

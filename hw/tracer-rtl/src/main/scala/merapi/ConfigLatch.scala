@@ -100,20 +100,26 @@ class ConfigLatch(p: TracerParameters) extends Module {
     !aligned(offset, Contract.AreaAlignment) || (mapped && !aligned(offset, Contract.MappedAlignment)) ||
       !placed || beyond(offset) || lines(offset) >= io.windowLines
   require(Contract.ControlBytes == Contract.AreaAlignment, "an aligned area with a place lies behind the control page")
-  val wrongSize = size === 0.U || !aligned(size, Contract.AreaAlignment) || beyond(size) ||
-    lines(offset) +& lines(size) > io.windowLines
 
-  // Areas that were found good, in units of their alignment.
+  // An area in units of its alignment, with its end, so that a pair is compared without a sum before.
   class Pages extends Bundle {
     val first        = UInt(pageBits.W)
     val count        = UInt(pageBits.W)
-    def end: UInt    = first +& count
+    val end          = UInt((pageBits + 1).W)
     def placed: Bool = first =/= 0.U
   }
-  val pages                        = Mem(areaCount, new Pages)
-  val area                         = pages.read(step)
-  val pair                         = pages.read(other)
   private def bytes(x: UInt): UInt = Cat(x, 0.U(pageLog2.W))
+  val inHand                       = Wire(new Pages)
+  inHand.first := offset >> pageLog2
+  inHand.count := size >> pageLog2
+  inHand.end   := inHand.first +& inHand.count
+  val wrongSize = size === 0.U || !aligned(size, Contract.AreaAlignment) || beyond(size) ||
+    bytes(inHand.end) >> p.lineLog2 > io.windowLines
+
+  // Those that were found good.
+  val pages       = Mem(areaCount, new Pages)
+  val area        = pages.read(step)
+  val pair        = pages.read(other)
   val overlaps    = area.placed && pair.placed && other < step && area.first < pair.end && pair.first < area.end
   val bitmapBytes = heapBytes >> (alignment(3, 0) +& 3.U)
   val needed = MuxLookup(step, 0.U(p.windowAddressBits.W))(
@@ -182,10 +188,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
       state  := State.Judge
     }
     is(State.Judge) {
-      val now = Wire(new Pages)
-      now.first := offset >> pageLog2
-      now.count := size >> pageLog2
-      pages.write(step, now)
+      pages.write(step, inHand)
       when(!ringsOnly) { kept(step) := judged }
       step  := step + 1.U
       other := 0.U

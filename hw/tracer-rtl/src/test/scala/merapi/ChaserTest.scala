@@ -52,6 +52,14 @@ class ChaserTest extends BlockTest {
   private val other   = 0x1111
   private val words   = regions * 8192
 
+  private def begin(chaser: ChaserHarness): Unit = {
+    restart(chaser)
+    configure(chaser.io.config, regions)
+    Seq(chaser.io.invalidate, chaser.io.dropShapes, chaser.io.hold, chaser.io.crowded).foreach(_.poke(false))
+    chaser.io.looked.foreach(_.valid.poke(false))
+    chaser.io.starved.poke(true)
+  }
+
   /** Elements of three words, linked at `unit` of four bytes, in the heap of a memory. */
   private class Chain(memory: BlockTest#Memory, random: Random, val unit: Int, length: Int, ring: Boolean) {
     val places: Array[Int] = {
@@ -82,11 +90,7 @@ class ChaserTest extends BlockTest {
       for (seed <- seeds(24)) {
         val random = new Random(seed)
         val memory = new Memory(random)
-        restart(chaser)
-        configure(chaser.io.config, regions)
-        Seq(chaser.io.invalidate, chaser.io.dropShapes, chaser.io.hold, chaser.io.crowded).foreach(_.poke(false))
-        chaser.io.looked(0).valid.poke(false)
-        chaser.io.starved.poke(true)
+        begin(chaser)
         val length = 40
         val chain  = new Chain(memory, random, 3 + random.nextInt(3), length, ring = seed % 4 == 0)
         // What ends it, somewhere on the way: another klass, a limit, or nothing.
@@ -172,11 +176,7 @@ class ChaserTest extends BlockTest {
       for (seed <- seeds(4)) {
         val random = new Random(seed)
         val memory = new Memory(random)
-        restart(chaser)
-        configure(chaser.io.config, regions)
-        Seq(chaser.io.invalidate, chaser.io.dropShapes, chaser.io.hold, chaser.io.crowded).foreach(_.poke(false))
-        chaser.io.looked.foreach(_.valid.poke(false))
-        chaser.io.starved.poke(true)
+        begin(chaser)
         chaser.io.references.ready.poke(true)
         val length = 400
         val chain  = new Chain(memory, random, 4, length, ring = false)

@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <set>
 #include <utility>
@@ -50,7 +49,6 @@ class RtlDirected : public testing::Test {
       window_.limits()[r] = (uint64_t{r} + 1) << window_.shape.region_log2;
     }
     options_.timing = {25, 25, 100, 1};
-    if (const char* preset = std::getenv("MERAPI_PRESET")) options_.preset = preset;
   }
   void klass(uint64_t at, uint32_t word) { std::memcpy(window_.heap() + at + 8, &word, 4); }
   void refer(uint64_t field, uint64_t to) {
@@ -193,6 +191,37 @@ TEST_F(RtlDirected, EveryKlassIsReportedToAHostThatWaits) {
   for (uint32_t i = 0; i < window_.shape.completion_entries; i++) read_some();
   EXPECT_TRUE(missing.empty()) << missing.size() << " klasses, the first " << std::hex << *missing.begin();
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), klasses);
+}
+
+// Sweeps, for which lanes rest, while objects wait for a host that reads slowly: nothing is given back for them, and
+// what lanes know of klasses stays.
+TEST_F(RtlDirected, SweepsLeaveShapesWhereTheyAre) {
+  const uint32_t objects = 3000, kHost = 0x3000;
+  merapi_shape host{};
+  host.klass_word = kHost;
+  host.kind = MERAPI_SHAPE_KIND_HOST;
+  host.size_words = kNodeBytes / 8;
+  window_.put_shape(host);
+  make_array(64, objects);
+  for (uint32_t i = 0; i < objects; i++) {
+    klass(node(i), kHost);
+    refer(64 + 16 + 4 * uint64_t{i}, node(i));
+  }
+  window_.mark(0, 64);
+  start();
+  uint64_t sweeps = 0;
+  for (int i = 0; i < 2000 && !machine_->idle(); i++) {
+    if (machine_->room()) {
+      machine_->trace(1, 1);
+      sweeps++;
+    }
+    machine_->run(300);
+    if (i % 4 == 0) machine_->complete(1);
+  }
+  EXPECT_GT(sweeps, 50u);
+  ASSERT_TRUE(finish());
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), objects);
+  EXPECT_LE(machine_->counter(MERAPI_COUNTER_SHAPE_MISSES), 32u);
 }
 
 // Marks of the host in regions that no command named are left alone.

@@ -4,7 +4,6 @@
 // MERAPI_PRESET as in rtl_test.cc.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <cstring>
 #include <deque>
 #include <set>
@@ -82,14 +81,13 @@ class FullStore {
   }
   static RtlMachineOptions options(Random* r) {
     RtlMachineOptions o;
-    if (const char* preset = std::getenv("MERAPI_PRESET")) o.preset = preset;
     o.timing.least = uint32_t(r->between(1, 20));
     o.timing.most = o.timing.least + uint32_t(r->below(60));
     o.timing.seed = r->next();
     return o;
   }
   // More than ring, slots and stores hold.
-  uint64_t count() const { return options_.preset == "sim-small" ? 1000 : 6500; }
+  uint64_t count() const { return lanes() == 1 ? 1000 : lanes() == 4 ? 6500 : 24000; }
   static uint64_t offset(uint64_t i) { return 64 + i * kApart; }
 
   void start() {

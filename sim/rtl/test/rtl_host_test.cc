@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 
 #include "sim/rtl/rtl_engine.h"
@@ -20,16 +19,11 @@ using merapi::sim::test::WindowShape;
 constexpr uint64_t kPatience = 200'000;
 constexpr uint64_t kPowerUp = 20'000;  // on-chip memories are swept
 
-RtlMachineOptions preset(RtlMachineOptions o = {}) {
-  if (const char* name = std::getenv("MERAPI_PRESET")) o.preset = name;
-  return o;
-}
-
 TEST(RtlHost, Identity) {
   Random r(1);
   for (int trial = 0; trial < 4; trial++) {
     Window window(WindowShape{});
-    RtlMachineOptions o = preset();
+    RtlMachineOptions o;
     o.simulation.common.coherence = uint8_t(r.next());
     o.simulation.common.patience_us = uint32_t(r.next());
     o.simulation.common.pid = r.next();
@@ -58,7 +52,7 @@ TEST(RtlHost, RingsGoRound) {
     s.submission_entries = entries;
     s.completion_entries = std::max(64u, 8192 / entries);
     Window window(s);
-    RtlMachineOptions o = preset();
+    RtlMachineOptions o;
     o.timing = {1, 6, 100, entries};
     o.simulation.stall_percent = entries == 128 ? 30 : 0;
     RtlMachine m(&window, o);
@@ -106,7 +100,7 @@ TEST(RtlHost, RingsGoRound) {
 TEST(RtlHost, NumbersOfTheHostBeginAnywhere) {
   Random r(11);
   Window window(WindowShape{});
-  RtlMachineOptions o = preset();
+  RtlMachineOptions o;
   o.timing = {1, 6, 100, 1};
   RtlMachine m(&window, o);
   auto* index = window.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
@@ -146,7 +140,7 @@ TEST(RtlHost, NumbersOfTheHostBeginAnywhere) {
 TEST(RtlHost, EveryPauseIsCounted) {
   Random r(5);
   Window window(WindowShape{});
-  RtlMachineOptions o = preset();
+  RtlMachineOptions o;
   o.timing = {1, 30, 100, 1};
   RtlMachine m(&window, o);
   ASSERT_TRUE(m.attach());
@@ -193,7 +187,7 @@ TEST(RtlHost, SleepsWhenNothingIsLeft) {
   for (uint64_t seed = 1; seed <= 6; seed++) {
     Random r(seed);
     Window window(WindowShape{});
-    RtlMachineOptions o = preset();
+    RtlMachineOptions o;
     o.timing.most = uint32_t(r.between(10, 60));
     o.timing.seed = seed;
     EngineHostSide m(&window, o);
@@ -264,7 +258,7 @@ TEST(RtlHost, RevokedAtAnyTime) {
   for (int trial = 0; trial < 12; trial++) {
     Window window(WindowShape{});
     uint64_t writes = 0;
-    RtlMachineOptions o = preset();
+    RtlMachineOptions o;
     o.timing = {5, 40, 100, uint64_t(trial) + 1};
     o.simulation.on_access = [&](uint64_t, bool write) { writes += write; };
     RtlMachine m(&window, o);

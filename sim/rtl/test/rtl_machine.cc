@@ -1,9 +1,20 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rtl/test/rtl_machine.h"
 
+#include <cstdlib>
 #include <utility>
 
 namespace merapi::sim::rtl::test {
+
+std::string chosen_preset() {
+  const char* chosen = std::getenv("MERAPI_PRESET");
+  return chosen != nullptr ? chosen : "sim-small";
+}
+
+unsigned lanes() {
+  const std::string preset = chosen_preset();
+  return preset == "sim-small" ? 1 : preset == "ddr4-1ch" ? 4 : 8;
+}
 
 RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
   SimulationOptions s = o.simulation;

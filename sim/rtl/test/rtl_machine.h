@@ -16,8 +16,13 @@ namespace merapi::sim::rtl::test {
 
 using merapi::sim::test::Window;
 
+// MERAPI_PRESET, else sim-small.
+std::string chosen_preset();
+// Lanes of that preset.
+unsigned lanes();
+
 struct RtlMachineOptions {
-  std::string preset = "sim-small";
+  std::string preset = chosen_preset();
   RandomTimingOptions timing;
   SimulationOptions simulation;
 };

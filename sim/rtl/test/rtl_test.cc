@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "sim/rtl/test/rtl_device.h"
+#include "sim/rtl/test/rtl_machine.h"
 
 namespace merapi::sim::rtl::test {
 namespace {
@@ -18,8 +19,7 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
 
 void run_seeds(const merapi::sim::test::TraceKnobs& knobs) {
   const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
-  const char* chosen = std::getenv("MERAPI_PRESET");
-  const std::string preset = chosen != nullptr ? chosen : "sim-small";
+  const std::string preset = chosen_preset();
   uint64_t first = from_environment("MERAPI_FIRST_SEED", 1), count = from_environment("MERAPI_SEEDS", 10);
   if (uint64_t only = from_environment("MERAPI_SEED", 0)) first = only, count = 1;
   for (uint64_t seed = first; seed < first + count; seed++) {

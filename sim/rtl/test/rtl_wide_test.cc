@@ -28,7 +28,6 @@ uint64_t from_environment(const char* name, uint64_t otherwise) {
 
 RtlMachineOptions options(Random* r) {
   RtlMachineOptions o;
-  if (const char* preset = std::getenv("MERAPI_PRESET")) o.preset = preset;
   o.timing.least = uint32_t(r->between(1, 12));
   o.timing.most = o.timing.least + uint32_t(r->below(30));
   o.timing.seed = r->next();
@@ -319,7 +318,8 @@ TEST(RtlWide, ChunksSweptAgain) {
         kPatience));
     EXPECT_EQ(m.fault().code, 0u);
     EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
-    EXPECT_GT(m.counter(MERAPI_COUNTER_RESCANS), arrays / 2);
+    // Eight lanes have room for more before they drop.
+    EXPECT_GT(m.counter(MERAPI_COUNTER_RESCANS), arrays / (lanes() < 8 ? 2 : 3));
     for (uint64_t region = 0; region < regions; region += each) {
       uint64_t live = window.live()[region];
       ASSERT_EQ(live, kElements * kNodeBytes / 8) << "region " << region << " of " << regions;

@@ -30,12 +30,14 @@ object ScanJob {
   }
 }
 
-/** Sends the references of one line, one a cycle. */
+/** Sends the references of one line, one a cycle and port. Of two ports each sends those of a parity of its own, so that
+  * references to one object always leave by one port: what is recently tested is remembered behind it.
+  */
 class LineScanner(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val config     = Input(new TraceConfig(p))
     val in         = Flipped(Decoupled(new ScanJob(p)))
-    val references = Decoupled(new RawReference(p))
+    val references = Vec(p.scanPorts, Decoupled(new RawReference(p)))
     val busy       = Output(Bool())
   })
   val wide  = io.config.wideOops
@@ -43,20 +45,26 @@ class LineScanner(p: TracerParameters) extends Module {
   val job   = Reg(new ScanJob(p))
 
   val words = (0 until ScanJob.slots(p)).map(i => job.data(32 * i + 31, 32 * i))
-  val pick  = PriorityEncoderOH(job.left)
-  val low   = Mux1H(pick, words)
-  // A wide reference begins at an even slot.
-  val high = Mux1H((0 until ScanJob.slots(p) by 2).map(i => pick(i) -> words(i + 1)))
-  val some = job.left.orR
-  io.references.valid          := valid && some
-  io.references.bits.value     := Cat(Mux(wide, high, 0.U), low)
-  io.references.bits.source    := job.obj
-  io.references.bits.host      := false.B
-  io.references.bits.uncounted := false.B
-  val rest = job.left & ~pick
-  val last = valid && rest === 0.U && (io.references.ready || !some)
+  // Whatever the encoding and the alignment, some of these bits differ between neighbours.
+  private val odd = VecInit(words.map(w => w(5, 0).xorR)).asUInt
+  val mine = Seq.tabulate(p.scanPorts)(i => if (p.scanPorts == 1) job.left else job.left & (if (i == 0) ~odd else odd))
+  private val ports = mine.zip(io.references).map { case (left, port) =>
+    val pick = PriorityEncoderOH(left)
+    val low  = Mux1H(pick, words)
+    // A wide reference begins at an even slot.
+    val high = Mux1H((0 until ScanJob.slots(p) by 2).map(i => pick(i) -> words(i + 1)))
+    val some = left.orR
+    val rest = left & ~pick
+    port.valid          := valid && some
+    port.bits.value     := Cat(Mux(wide, high, 0.U), low)
+    port.bits.source    := job.obj
+    port.bits.host      := false.B
+    port.bits.uncounted := false.B
+    (Mux(port.ready, rest, left), rest === 0.U && (port.ready || !some))
+  }
+  val last = valid && ports.map(_._2).reduce(_ && _)
   io.in.ready := !valid || last
   valid       := io.in.fire || (valid && !last)
-  when(io.in.fire) { job := io.in.bits }.elsewhen(io.references.fire) { job.left := rest }
+  when(io.in.fire) { job := io.in.bits }.elsewhen(valid) { job.left := ports.map(_._1).reduce(_ | _) }
   io.busy := valid
 }

@@ -70,6 +70,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val seen      = Decoupled(UInt(64.W))
     val deferred  = Decoupled(new Deferred(p))
     val giveBack  = Decoupled(new Grey(p))
+    val unsaid    = Output(Bool())                    // SHAPE_SEEN of what is given back has not left
     val scan      = Decoupled(new ScanJob(p))
     val walk      = Decoupled(new WalkJob(p))
     val continue  = Decoupled(new Detour(p))
@@ -210,6 +211,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.continue.valid := toKeep
   val scans     = toScan && scanOpen && walkOpen
   val givenBack = io.giveBack.fire
+  io.unsaid    := givenBack && wantSeen && !io.seen.ready
   done         := toEnd || scans || (toKeep && io.continue.ready) || givenBack
   io.end.valid := toEnd || (scans && isAll) || givenBack
   // Of the extension, the blocks after these.

@@ -38,6 +38,8 @@ case class TracerParameters(
     liveLines: Int,
     /** AXI ports. */
     ports: Int,
+    /** References that a lane sends in a cycle, each to a filter of its own: one or two. */
+    scanPorts: Int = 1,
     /** Lines that have come and wait for their shapes; half as many, four at least, wait for their evaluation. A power
       * of two, at least four; up to 32 cost the same in distributed memory.
       */
@@ -92,6 +94,10 @@ case class TracerParameters(
   ).foreach { case (n, what) => powerOfTwo(n, what) }
   require(dirtyBound <= bitmapLines, s"preset $name bounds dirty lines above the number of lines")
   require(lineQueue >= 4 && markQueue >= 4, s"queues of preset $name are shorter than their stages need")
+  require(
+    scanPorts == 1 || scanPorts == 2,
+    s"preset $name has $scanPorts scan ports; a lane sends one reference or two"
+  )
   require(interleaveLog2 >= 6, "an interleave below one line would split it")
 
   val lineBits: Int    = 512
@@ -169,9 +175,10 @@ object TracerParameters {
     greyEntries = 32
   )
 
-  val ddr4x4: TracerParameters = ddr4x1.copy(name = "ddr4-4ch", lanes = 8, ports = 4)
+  val ddr4x4: TracerParameters =
+    ddr4x1.copy(name = "ddr4-4ch", lanes = 8, ports = 4, scanPorts = 2)
 
-  val hbm2: TracerParameters = ddr4x1.copy(name = "hbm2", lanes = 8, slots = 48, ports = 8)
+  val hbm2: TracerParameters = ddr4x4.copy(name = "hbm2", slots = 48, ports = 8)
 
   /** The smallest of everything, for proofs (hw/tracer-rtl/formal); nobody traces with it. */
   val proof: TracerParameters = simSmall.copy(

@@ -70,7 +70,8 @@ class ScanLane(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val powerUp    = Input(Bool())
     val config     = Input(new TraceConfig(p))
-    val hold       = Input(Bool())
+    val hold       = Input(Bool())                         // take nothing up
+    val pause      = Input(Bool())                         // and give back what waits for the host
     val arraysWait = Input(Bool())                         // some lane has enough to do
     val invalidate = Input(Bool())                         // pulse, when quiet
     val dropShapes = Input(Bool())                         // pulse
@@ -78,7 +79,7 @@ class ScanLane(p: TracerParameters) extends Module {
     val ask        = Decoupled(UInt((p.regionBits - 3).W)) // for limits
     val grey       = Flipped(Decoupled(new PlacedGrey(p)))
     val giveBack   = Decoupled(new Grey(p))
-    val references = Decoupled(new RawReference(p))
+    val references = Vec(p.scanPorts, Decoupled(new RawReference(p)))
     val live       = Decoupled(new LiveWords(p))
     val seen       = Decoupled(UInt(64.W))
     val deferred   = Decoupled(new Deferred(p))
@@ -266,7 +267,7 @@ class ScanLane(p: TracerParameters) extends Module {
   val sizesLater = RegNext(inHeader) &&
     (kindLate === Contract.ShapeKind.Mirror.U || arrayLate && !RegNext(e.bits.extraKnown))
   cache.io.setSeen      := RegNext(cache.io.found) && !sizesLater
-  cache.io.forgetSeen   := RegNext(io.giveBack.fire, false.B)
+  cache.io.forgetSeen   := RegNext(evaluate.io.unsaid, false.B)
   e.bits.slot           := a.slot
   e.bits.data           := a.data
   e.bits.phase          := a.phase
@@ -288,7 +289,7 @@ class ScanLane(p: TracerParameters) extends Module {
   when(evaluate.io.extend.valid) { extensions.write(evaluate.io.slot, evaluate.io.extend.bits) }
 
   evaluate.io.config := c
-  evaluate.io.hold   := io.hold
+  evaluate.io.hold   := io.pause
   io.live <> evaluate.io.live
   io.seen <> evaluate.io.seen
   io.deferred <> evaluate.io.deferred
@@ -399,7 +400,7 @@ class ScanLane(p: TracerParameters) extends Module {
   io.events.slotsRead := PopCount(evaluate.io.slotsRead)
   io.events.slotsNull := PopCount(evaluate.io.slotsNull)
   io.events.stallGrey := free.andR && !io.grey.valid
-  io.events.stallMark := io.references.valid && !io.references.ready
+  io.events.stallMark := io.references.map(r => r.valid && !r.ready).reduce(_ || _)
   // Nothing in hand, and objects that wait.
   val idles = RegNext(!free.andR && !arrived.io.deq.valid && !aValid && !scan.io.busy, false.B)
   io.events.stallShape  := idles && misses.io.busy

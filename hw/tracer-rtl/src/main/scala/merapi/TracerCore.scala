@@ -44,18 +44,20 @@ class TracerCore(p: TracerParameters) extends Module {
   private def any(xs: Seq[Bool]): Bool = xs.reduce(_ || _)
   private def late(x: Bool): Bool      = RegNext(x, false.B)
 
-  val lanes   = Seq.tabulate(p.lanes)(i => Module(new ScanLane(p)).suggestName(s"lane_$i"))
-  val filters = Seq.tabulate(p.lanes)(i => Module(new ReferenceFilter(p, p.recentReferences)).suggestName(s"filter_$i"))
-  val banks   = Seq.tabulate(p.lanes)(i => Module(new MarkBank(p)).suggestName(s"bank_$i"))
-  val stores  = Seq.tabulate(p.lanes)(i => Module(new GreyStore(p)).suggestName(s"store_$i"))
-  val merges  = Seq.tabulate(p.lanes)(i => Module(new LiveMerge(p)).suggestName(s"merge_$i"))
+  val lanes = Seq.tabulate(p.lanes)(i => Module(new ScanLane(p)).suggestName(s"lane_$i"))
+  val filters = Seq.tabulate(p.lanes * p.scanPorts)(i =>
+    Module(new ReferenceFilter(p, p.recentReferences)).suggestName(s"filter_$i")
+  )
+  val banks      = Seq.tabulate(p.lanes)(i => Module(new MarkBank(p)).suggestName(s"bank_$i"))
+  val stores     = Seq.tabulate(p.lanes)(i => Module(new GreyStore(p)).suggestName(s"store_$i"))
+  val merges     = Seq.tabulate(p.lanes)(i => Module(new LiveMerge(p)).suggestName(s"merge_$i"))
   val hostFilter = Module(new ReferenceFilter(p, 2))
   val walker     = Module(new ShapeWalker(p))
   val live       = Module(new LiveTable(p))
   val sweep      = Module(new BitmapSweep(p))
   val clearer    = Module(new Clearer(p))
   val chaser     = Module(new Chaser(p))
-  val limits     = Module(new LimitLoader(p, 2 * p.lanes + 3))
+  val limits     = Module(new LimitLoader(p, lanes.size + filters.size + 3))
 
   // Lanes rest while a sweep looks for greys, so that it does not meet marks of this cycle; they run as soon as it
   // waits for room, until it ends.
@@ -71,33 +73,50 @@ class TracerCore(p: TracerParameters) extends Module {
   flags.io.drops.zip(banks).foreach { case (to, b) => to := b.io.drop }
   flags.io.unflag := io.orders.unflag
 
-  // The crossing.
-  val sources = filters.map(_.io.out) :+ hostFilter.io.out
-  val wanted  = (filters :+ hostFilter).map(_.io.bank)
-  sources.foreach(_.ready := false.B)
+  // The crossing: of each port of the lanes one of its own, which meet before the bank.
+  private val crossings = (0 until p.scanPorts).map(i => filters.indices.filter(_ % p.scanPorts == i).map(filters(_)))
+  filters.foreach(_.io.out.ready := false.B)
+  hostFilter.io.out.ready := false.B
   for ((bank, b) <- banks.zipWithIndex) {
-    val pick = Module(new RRArbiter(new Reference(p), sources.size))
-    for (((source, to), i) <- sources.zip(wanted).zipWithIndex) {
-      pick.io.in(i).valid := source.valid && to === b.U
-      pick.io.in(i).bits  := source.bits
-      when(to === b.U) { source.ready := pick.io.in(i).ready }
+    val queues = crossings.zipWithIndex.map { case (some, j) =>
+      val sources = if (j == 0) some :+ hostFilter else some
+      val pick    = Module(new RRArbiter(new Reference(p), sources.size))
+      for ((source, i) <- sources.zipWithIndex) {
+        pick.io.in(i).valid := source.io.out.valid && source.io.bank === b.U
+        pick.io.in(i).bits  := source.io.out.bits
+        when(source.io.bank === b.U) { source.io.out.ready := pick.io.in(i).ready }
+      }
+      Queue(pick.io.out, p.markQueue)
     }
-    bank.io.in <> Queue(pick.io.out, p.markQueue)
+    if (queues.size == 1) bank.io.in <> queues.head
+    else {
+      val meet = Module(new RRArbiter(new Reference(p), queues.size))
+      meet.io.in.zip(queues).foreach { case (in, queue) => in <> queue }
+      bank.io.in <> meet.io.out
+    }
   }
 
   for (i <- 0 until p.lanes) {
-    val (lane, filter, bank, store) = (lanes(i), filters(i), banks(i), stores(i))
+    val (lane, bank, store) = (lanes(i), banks(i), stores(i))
     lane.io.powerUp    := io.powerUp
     lane.io.config     := c
     lane.io.hold       := hold
+    lane.io.pause      := stop
     lane.io.arraysWait := arraysWait
     lane.io.invalidate := io.orders.invalidate
     lane.io.fill       := limits.io.fill
-    limits.io.ask(2 * i) <> lane.io.ask
+    limits.io.ask((1 + p.scanPorts) * i) <> lane.io.ask
     lane.io.dropShapes := io.orders.dropShapes
     lane.io.grey <> store.io.take
     store.io.giveBack <> lane.io.giveBack
-    filter.io.in <> lane.io.references
+    for ((port, j) <- lane.io.references.zipWithIndex) {
+      val filter = filters(p.scanPorts * i + j)
+      filter.io.in <> port
+      filter.io.config     := c
+      filter.io.invalidate := io.orders.invalidate || io.orders.forget
+      filter.io.fill       := limits.io.fill
+      limits.io.ask((1 + p.scanPorts) * i + 1 + j) <> filter.io.ask
+    }
     merges(i).io.in <> lane.io.live
     merges(i).io.flush := io.orders.flush
     live.io.in(i) <> merges(i).io.out
@@ -105,10 +124,6 @@ class TracerCore(p: TracerParameters) extends Module {
     io.deferred(i) <> lane.io.deferred
     walker.io.lanes(i) <> lane.io.shapes
     lane.io.shareOut <> lanes((i + 1) % p.lanes).io.shareIn
-    filter.io.config     := c
-    filter.io.invalidate := io.orders.invalidate || io.orders.forget
-    filter.io.fill       := limits.io.fill
-    limits.io.ask(2 * i + 1) <> filter.io.ask
     bank.io.powerUp    := io.powerUp
     bank.io.config     := c
     bank.io.clean      := io.orders.flush
@@ -149,13 +164,13 @@ class TracerCore(p: TracerParameters) extends Module {
   chaser.io.invalidate := io.orders.invalidate
   chaser.io.dropShapes := io.orders.dropShapes
   chaser.io.fill       := limits.io.fill
-  limits.io.ask(2 * p.lanes + 2) <> chaser.io.ask
+  limits.io.ask(lanes.size + filters.size + 2) <> chaser.io.ask
   private val greysEnded = hostFilter.io.ended.asBools.map(late) ++ banks.map(_.io.answer.valid)
   io.greyEnds.count   := RegNext(PopCount(greysEnded), 0.U)
   io.greyEnds.refused := RegNext(banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _), false.B)
   hostFilter.io.fill  := limits.io.fill
-  limits.io.ask(2 * p.lanes) <> hostFilter.io.ask
-  limits.io.ask(2 * p.lanes + 1) <> sweep.io.ask
+  limits.io.ask(lanes.size + filters.size) <> hostFilter.io.ask
+  limits.io.ask(lanes.size + filters.size + 1) <> sweep.io.ask
   sweep.io.fill        := limits.io.fill
   limits.io.config     := c
   limits.io.powerUp    := io.powerUp

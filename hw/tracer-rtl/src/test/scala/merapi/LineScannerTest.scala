@@ -61,8 +61,9 @@ class LineScannerTest extends BlockTest {
       placed: Boolean
   )
 
-  test("reads each reference of each block once") {
-    simulate(new ScannerHarness(p)) { scan =>
+  for (ports <- Seq(1, 2)) test(s"reads each reference of each block once, by $ports ports") {
+    simulate(new ScannerHarness(p.copy(scanPorts = ports))) { scan =>
+      val portOf = mutable.Map.empty[BigInt, Int]
       for (seed <- seeds(6)) {
         val random = new Random(seed)
         scan.reset.poke(true)
@@ -114,12 +115,16 @@ class LineScannerTest extends BlockTest {
               var taken, over = false
               work = None
               while (!(over && scan.io.quiet.peek().litToBoolean)) {
-                scan.io.references.ready.poke(random.nextBoolean())
+                scan.io.references.foreach(_.ready.poke(random.nextBoolean()))
                 scan.io.piece.ready.poke(random.nextInt(3) == 0)
                 if (taken) scan.io.job.valid.poke(false)
                 if (scan.io.job.ready.peek().litToBoolean) taken = true
-                if (scan.io.references.valid.peek().litToBoolean && scan.io.references.ready.peek().litToBoolean) {
-                  found += scan.io.references.bits.value.peek().litValue
+                for ((port, i) <- scan.io.references.zipWithIndex) {
+                  if (port.valid.peek().litToBoolean && port.ready.peek().litToBoolean) {
+                    val value = port.bits.value.peek().litValue
+                    assert(portOf.getOrElseUpdate(value, i) == i, s"seed $seed: $value left by two ports")
+                    found += value
+                  }
                 }
                 assert(!scan.io.bad.peek().litToBoolean, s"seed $seed: a good block is bad")
                 if (scan.io.next.valid.peek().litToBoolean) {
@@ -187,6 +192,7 @@ class LineScannerTest extends BlockTest {
         }
         assert(pieces > 0 && longs > 0, s"seed $seed: no array was cut")
         assert(extended > 0, s"seed $seed: no object with further blocks")
+        assert(portOf.values.toSet.size == ports, s"seed $seed: a port had nothing to send")
 
         // Blocks that cannot be right: crooked, in the header, beyond the object's end by one reference.
         val unit = 4 * step

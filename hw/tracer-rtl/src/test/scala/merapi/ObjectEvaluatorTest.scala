@@ -218,9 +218,11 @@ class ObjectEvaluatorTest extends BlockTest {
             // What was counted, here or as an unsized object by the host, is not counted again.
             val again = j.count && !live && !(j.raw.isEmpty && sent)
             assert(is(evaluate.io.giveBack.bits.count) == again, s"seed $seed: count of $j")
+            assert(is(evaluate.io.unsaid) == (j.report && !seen), s"seed $seed: klass of $j")
             back += 1
             over = true
           } else {
+            assert(!is(evaluate.io.unsaid), s"seed $seed: a klass is not told, and nothing given back")
             val scanned = fires(evaluate.io.scan)
             val walked  = fires(evaluate.io.walk)
             if (scanned) {

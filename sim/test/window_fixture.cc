@@ -173,6 +173,10 @@ std::vector<merapi_completion> WindowHost::complete(size_t count) {
   while (consumed != index()->completion_produced && out.size() < count) {
     out.push_back(ring[consumed % window.shape.completion_entries]);
     if (out.back().sequence != uint32_t(consumed + 1)) throw std::runtime_error("a completion is torn");
+    const merapi_completion& c = out.back();
+    if (c.type == MERAPI_COMP_DONE && (c.payload[3] | c.payload[4] | c.payload[5]) != 0) {
+      throw std::runtime_error("a completion's unused words are not zero");
+    }
     consumed++;
   }
   host()->completion_consumed = consumed;

@@ -265,7 +265,7 @@ TEST_F(RtlDirected, APauseTakesFiveMicroseconds) {
   }
   window_.mark(0, 64);
   start();
-  uint64_t longest = 0;
+  uint64_t longest = 0, lines = 0;
   int pauses = 0;
   for (; pauses < 12 && !machine_->idle(); pauses++) {
     machine_->run(4000 + random.below(3000));
@@ -273,6 +273,10 @@ TEST_F(RtlDirected, APauseTakesFiveMicroseconds) {
     machine_->request_pause();
     ASSERT_TRUE(machine_->run_until([&] { return machine_->pause_acknowledged(); }, kPatience));
     longest = std::max(longest, machine_->simulation->cycles() - before);
+    if (pauses > 0) {
+      EXPECT_GT(machine_->counter(MERAPI_COUNTER_HEAP_LINES), lines) << "counters are those of an earlier pause";
+    }
+    lines = machine_->counter(MERAPI_COUNTER_HEAP_LINES);
     machine_->resume();
     ASSERT_TRUE(machine_->run_until([&] { return machine_->resume_acknowledged(); }, kPatience));
     machine_->complete();
@@ -323,12 +327,13 @@ WindowShape many_regions() {
 class RtlEpochs : public RtlDirected {
  protected:
   RtlEpochs() : RtlDirected(many_regions()) {}
+  void run(bool spread);
 };
 
 // What was kept on chip is dropped at a new cycle by an epoch's end, and epochs come round. Eight objects, object k
 // looked at in every 2^k-th of 520 cycles only, so that for each bit of an epoch there are two looks that nothing else
 // tells apart; in between the host has changed the object's reference, its shape, its region's limit and all marks.
-TEST_F(RtlEpochs, NothingIsBelievedThatWasDropped) {
+void RtlEpochs::run(bool spread) {
   constexpr uint32_t kLeaf = 0x3000, kHolder = 0x4000;
   merapi_shape leaf{};
   leaf.klass_word = kLeaf;
@@ -336,7 +341,10 @@ TEST_F(RtlEpochs, NothingIsBelievedThatWasDropped) {
   leaf.size_words = 2;
   window_.put_shape(leaf);
   // Objects of different k share no set of any memory of the smallest preset.
-  auto holder = [&](uint32_t k) { return 8 * k * window_.region_bytes() + 4096 + 64 * uint64_t{k}; };
+  auto place = [&](uint32_t k) { return spread ? 7 - k : k; };
+  auto holder = [&](uint32_t k) {
+    return 8 * place(k) * window_.region_bytes() + (spread ? 0 : 4096) + 64 * uint64_t{place(k)};
+  };
   auto leaf_of = [&](uint32_t k, uint32_t i) { return holder(k) + 512 + 16 * uint64_t{i}; };
   for (uint32_t k = 0; k < 8; k++) {
     klass(holder(k), kHolder + 64 * k);
@@ -361,7 +369,7 @@ TEST_F(RtlEpochs, NothingIsBelievedThatWasDropped) {
       window_.put_shape(shape, {{12, 2}});
       refer(holder(k) + 12, leaf_of(k, odd));
       refer(holder(k) + 16, leaf_of(k, 2));
-      window_.limits()[8 * k] = leaf_of(k, 2) + (odd ? 16 : 0);
+      window_.limits()[8 * place(k)] = leaf_of(k, 2) + (odd ? 16 : 0);
       greys.push_back(window_.shape.heap_base + holder(k));
       expect(holder(k));
       expect(leaf_of(k, odd));
@@ -376,6 +384,10 @@ TEST_F(RtlEpochs, NothingIsBelievedThatWasDropped) {
     ASSERT_EQ(machine_->counter(MERAPI_COUNTER_LIVE_WORDS), words) << round;
   }
 }
+
+TEST_F(RtlEpochs, NothingIsBelievedThatWasDropped) { run(false); }
+// Bitmap lines in every fourth set of the smallest preset, that of the object which is looked at least in the first.
+TEST_F(RtlEpochs, NothingIsBelievedInAnySet) { run(true); }
 
 }  // namespace
 }  // namespace merapi::sim::rtl::test

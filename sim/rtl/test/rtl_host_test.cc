@@ -27,6 +27,10 @@ TEST(RtlHost, Identity) {
     o.simulation.common.coherence = uint8_t(r.next());
     o.simulation.common.patience_us = uint32_t(r.next());
     o.simulation.common.pid = r.next();
+    o.simulation.common.name.clear();
+    for (size_t length = r.below(24); o.simulation.common.name.size() < length;) {
+      o.simulation.common.name += char(r.between(1, 255));
+    }
     RtlMachine m(&window, o);
     ASSERT_TRUE(m.attach());
     auto* who = window.control<merapi_device_identity>(MERAPI_DEVICE_IDENTITY_OFFSET);
@@ -41,7 +45,7 @@ TEST(RtlHost, Identity) {
     EXPECT_EQ(who->pid, o.simulation.common.pid);
     EXPECT_EQ(who->window_bytes, window.bytes);
     EXPECT_GE(who->lanes, 1u);
-    EXPECT_STREQ(reinterpret_cast<const char*>(who->name), "merapi-rtl");
+    EXPECT_EQ(std::string(reinterpret_cast<const char*>(who->name)), o.simulation.common.name);
   }
 }
 

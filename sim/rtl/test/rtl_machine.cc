@@ -18,7 +18,6 @@ unsigned lanes() {
 
 RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
   SimulationOptions s = o.simulation;
-  s.common.name = "merapi-rtl";
   s.events = true;
   simulation = make_simulation(o.preset, {w->base, w->bytes}, make_random_timing(o.timing), s);
 }

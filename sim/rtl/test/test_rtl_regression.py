@@ -71,7 +71,18 @@ def test_host(preset):
 
 @pytest.mark.parametrize("preset", presets())
 def test_directed(preset):
-    run("RtlDirected.*:RtlGrey.*", preset)
+    run("RtlDirected.*:RtlGrey.*:RtlBits.*:RtlEpochs.*", preset)
+
+
+def test_every_case_is_run():
+    """A suite that no filter above names would never run."""
+    listed = subprocess.run([PROGRAM, "--gtest_list_tests"], capture_output=True, text=True, timeout=60, check=True)
+    suites = {line.rstrip(".") for line in listed.stdout.splitlines() if line.endswith(".") and line[0] != " "}
+    assert suites
+    filters = Path(__file__).read_text()
+    assert {s for s in suites if f"{s}." not in filters} == set()
+    cases = {line.strip() for line in listed.stdout.split("RtlTrace.\n")[1].splitlines() if line[0] == " "}
+    assert cases >= set(CASES)
 
 
 def test_units():

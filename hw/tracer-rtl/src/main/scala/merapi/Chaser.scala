@@ -59,7 +59,7 @@ class Chaser(p: TracerParameters) extends Module {
   })
   val c = io.config
 
-  // What lanes looked at, two cycles late; beside it what it is to the one before and to the chain.
+  // What lanes looked at, three cycles late; beside it what it is to the one before and to the chain.
   val klass     = Reg(UInt(64.W))                   // of the chain
   val unit      = Reg(UInt(log2Ceil(Shape.near).W)) // of an element, in four bytes: where its link is
   val known     = RegInit(false.B)
@@ -270,7 +270,7 @@ class Chaser(p: TracerParameters) extends Module {
   }
 
   // What lanes look at now is theirs: a lane that looks is not quiet.
-  io.quiet := state === State.Idle && !first.valid && !lookedNow &&
+  io.quiet := state === State.Idle && !io.looked.map(_.valid).reduce(_ || _) && !first.valid && !lookedNow &&
     !(asked & ~filled).orR && !check.io.busy && !out.io.deq.valid
 }
 

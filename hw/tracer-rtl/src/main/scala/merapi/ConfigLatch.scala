@@ -120,7 +120,6 @@ class ConfigLatch(p: TracerParameters) extends Module {
   val pages       = Mem(areaCount, new Pages)
   val area        = pages.read(step)
   val pair        = pages.read(other)
-  val overlaps    = area.placed && pair.placed && other < step && area.first < pair.end && pair.first < area.end
   val bitmapBytes = heapBytes >> (alignment(3, 0) +& 3.U)
   val needed = MuxLookup(step, 0.U(p.windowAddressBits.W))(
     Seq(
@@ -231,14 +230,15 @@ class ConfigLatch(p: TracerParameters) extends Module {
     }
   }
   // Of the area, and the pair, of the cycle before.
-  val areaLate     = RegNext(area)
-  val stepLate     = RegNext(step)
-  val sized        = RegNext(state === State.Sizes, false.B)
-  val wrongCount   = RegNext(badShapes || (required && bytes(area.count) < needed))
-  val missing      = RegNext(required && !area.placed)
-  val movedLate    = RegNext(moved)
-  val paired       = RegNext(state === State.Overlaps || (state === State.Rings && step === 1.U), false.B)
-  val pairOverlaps = RegNext(overlaps)
+  val areaLate   = RegNext(area)
+  val stepLate   = RegNext(step)
+  val sized      = RegNext(state === State.Sizes, false.B)
+  val wrongCount = RegNext(badShapes || (required && bytes(area.count) < needed))
+  val missing    = RegNext(required && !area.placed)
+  val movedLate  = RegNext(moved)
+  val paired     = RegNext(state === State.Overlaps || (state === State.Rings && step === 1.U), false.B)
+  val pairOverlaps = RegNext(area.placed && pair.placed && other < step) &&
+    RegNext(area.first < pair.end) && RegNext(pair.first < area.end)
   when(state =/= State.Idle) {
     when(sized && wrongCount) { wrong(sizeAt(stepLate), bytes(areaLate.count)) }
     when(sized && missing) { wrong(areaAt(stepLate), 0.U) }

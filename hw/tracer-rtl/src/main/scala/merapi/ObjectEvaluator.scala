@@ -76,7 +76,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val continue  = Decoupled(new Detour(p))
     val end       = Valid(UInt(log2Ceil(p.slots).W))
     val scanned   = Output(Bool())
-    val looked    = Valid(new Looked(p))              // an instance that has been sized
+    val looked    = Valid(new Looked(p))              // an instance that has been sized, a cycle late
     val slotsRead = Output(UInt(ScanJob.slots(p).W))  // a cycle late
     val slotsNull = Output(UInt(ScanJob.slots(p).W))
     val quiet     = Output(Bool())
@@ -221,10 +221,10 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.extend.bits.size     := Mux(further, io.extension.size, x.shape.size)
   io.end.bits             := x.slot
   io.scanned              := done && sized && !givenBack && (instance || objArray)
-  io.looked.valid         := done && x.phase === Phase.Header && !givenBack && instance
-  io.looked.bits.obj      := x.obj
-  io.looked.bits.klass    := x.klass
-  io.looked.bits.near     := x.shape.near
+  io.looked.valid         := RegNext(done && x.phase === Phase.Header && !givenBack && instance, false.B)
+  io.looked.bits.obj      := RegNext(x.obj)
+  io.looked.bits.klass    := RegNext(x.klass)
+  io.looked.bits.near     := RegNext(x.shape.near)
   io.slotsRead            := RegNext(Mux(scans && !bare, ours, 0.U), 0.U)
   io.slotsNull            := RegNext(Mux(scans && !bare, ours & ~x.notNull, 0.U), 0.U)
   counted                 := !done && (counted || io.live.fire)

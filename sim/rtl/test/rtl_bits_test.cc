@@ -1,0 +1,246 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Single bits that generated heaps hardly ever set alone: of references, of tables' sizes, of counts. MERAPI_PRESET as
+// in rtl_test.cc.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <vector>
+
+#include "sim/rtl/test/rtl_machine.h"
+#include "sim/test/random.h"
+
+namespace merapi::sim::rtl::test {
+namespace {
+
+using merapi::sim::test::Random;
+using merapi::sim::test::WindowShape;
+constexpr uint64_t kPatience = 2'000'000;
+constexpr uint32_t kLeaf = 0x1000, kArray = 0x2000, kMany = 0x3000;
+
+class Bits {
+ public:
+  explicit Bits(const WindowShape& s) : window(s) {
+    merapi_shape leaf{};
+    leaf.klass_word = kLeaf;
+    leaf.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    leaf.size_words = 2;
+    window.put_shape(leaf);
+    merapi_shape array{};
+    array.klass_word = kArray;
+    array.kind = MERAPI_SHAPE_KIND_OBJ_ARRAY;
+    array.element_log2 = s.oop_bytes == 8 ? 3 : 2;
+    array.header_bytes = 16;
+    window.put_shape(array);
+  }
+  void all_live() {
+    for (uint64_t r = 0; r < window.shape.regions; r++) window.limits()[r] = (r + 1) << window.shape.region_log2;
+  }
+  void klass(uint64_t at, uint32_t word) { std::memcpy(window.heap() + at + 8, &word, 4); }
+  // References as they are, in an array whose first element is at a line's slot 4.
+  void array(uint64_t at, const std::vector<uint64_t>& elements) {
+    klass(at, kArray);
+    uint32_t length = uint32_t(elements.size());
+    std::memcpy(window.heap() + at + 12, &length, 4);
+    for (size_t i = 0; i < elements.size(); i++) {
+      std::memcpy(window.heap() + at + 16 + window.shape.oop_bytes * i, &elements[i], window.shape.oop_bytes);
+    }
+  }
+  RtlMachine& begin(const RandomTimingOptions& timing = {}) {
+    RtlMachineOptions o;
+    o.timing = timing;
+    machine = std::make_unique<RtlMachine>(&window, o);
+    EXPECT_TRUE(machine->attach());
+    machine->begin(0);
+    return *machine;
+  }
+  void finish() {
+    ASSERT_TRUE(machine->run_until(
+        [&] {
+          machine->complete();
+          return machine->idle() || machine->fault().code != 0;
+        },
+        kPatience));
+    EXPECT_EQ(machine->fault().code, 0u);
+  }
+
+  Window window;
+  std::unique_ptr<RtlMachine> machine;
+};
+
+// References with one bit set, each bit in each slot of a line: none is taken for null, and all lead where they should.
+TEST(RtlBits, ReferencesWithOneBit) {
+  for (uint8_t oop : {uint8_t(4), uint8_t(8)}) {
+    WindowShape s;
+    s.oop_bytes = oop;
+    s.region_log2 = 25;
+    s.regions = oop == 8 ? 1 << 15 : 1 << 10;
+    s.heap_base = oop == 8 ? 0 : UINT64_C(0x700000000);
+    s.narrow_base = s.heap_base;
+    Bits b(s);
+    b.all_live();
+    std::vector<uint64_t> elements;
+    const unsigned slots = 64 / oop, low = oop == 8 ? 4 : 1, high = oop == 8 ? 39 : 31;
+    for (unsigned bit = low; bit <= high; bit++) {
+      elements.insert(elements.end(), slots, UINT64_C(1) << bit);
+      b.klass(UINT64_C(1) << (oop == 8 ? bit : bit + 3), kLeaf);
+    }
+    const uint64_t at = 3 << 21;
+    b.array(at, elements);
+    b.window.mark(0, at);
+    b.begin().trace(0, 1);
+    b.finish();
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_REFERENCES_READ), elements.size());
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_REFS_NULL), 0u);
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_OBJECTS_MARKED), high - low + 1);
+    for (unsigned bit = low; bit <= high; bit++) {
+      EXPECT_TRUE(b.window.marked(0, UINT64_C(1) << (oop == 8 ? bit : bit + 3))) << bit << " of " << 8 * oop;
+    }
+  }
+}
+
+// Tables of shapes of every size, one entry and up: every klass is found in them.
+TEST(RtlBits, ShapeTablesOfEverySize) {
+  for (unsigned log2 = 6; log2 <= 17; log2++) {
+    WindowShape s;
+    s.shape_slots = 1u << log2;
+    Bits b(s);
+    b.all_live();
+    std::vector<uint64_t> elements;
+    for (uint32_t i = 0; i < 24; i++) {
+      merapi_shape leaf{};
+      leaf.klass_word = 0x10000 + 0x1238 * i;
+      leaf.kind = MERAPI_SHAPE_KIND_INSTANCE;
+      leaf.size_words = 2;
+      b.window.put_shape(leaf);
+      const uint64_t at = 4096 + 16 * uint64_t{i};
+      b.klass(at, uint32_t(leaf.klass_word));
+      elements.push_back((s.heap_base + at - s.narrow_base) >> s.narrow_shift);
+    }
+    b.array(64, elements);
+    b.window.mark(0, 64);
+    b.begin().trace(0, 1);
+    b.finish();
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_OBJECTS_MARKED), elements.size()) << "2^" << log2;
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_DEFERRED), 0u) << "2^" << log2;
+  }
+}
+
+// Live words of regions whose lines push each other out of the table on chip, while the memory takes its time for what
+// is written: a line that is read again has what was written before.
+TEST(RtlBits, LiveWordsOfLinesThatAlternate) {
+  for (uint32_t apart = 8; apart <= 2048; apart *= 2) {
+    WindowShape s;
+    s.regions = 4096;
+    Bits b(s);
+    b.all_live();
+    Random random(apart);
+    std::vector<uint64_t> elements, words(s.regions);
+    for (uint64_t i = 0; i < 400; i++) {
+      const uint64_t region = random.below(2) * apart + (i / 100 % 8);
+      const uint64_t at = (region << s.region_log2) + 4096 + 16 * i;
+      b.klass(at, kLeaf);
+      words[region] += 2;
+      elements.push_back((s.heap_base + at - s.narrow_base) >> s.narrow_shift);
+    }
+    b.array(64, elements);
+    b.window.mark(0, 64);
+    b.begin({2, 80, 100, apart}).trace(0, 1);
+    b.finish();
+    for (uint64_t r = 0; r < s.regions; r++) ASSERT_EQ(b.window.live()[r], words[r]) << r << ", " << apart << " apart";
+  }
+}
+
+// Blocks behind the fourth with a count of one bit: what goes beyond the object is a bad shape, whatever the bit.
+TEST(RtlBits, CountsOfFurtherBlocks) {
+  for (unsigned trial = 0; trial < 64; trial++) {
+    const unsigned bit = trial % 32;
+    WindowShape s;
+    s.oop_bytes = trial < 32 ? 4 : 8;
+    Bits b(s);
+    b.all_live();
+    merapi_shape many{};
+    many.klass_word = kMany;
+    many.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    many.size_words = 64;
+    b.window.put_shape(many, {{16, 1}, {24, 1}, {32, 1}, {40, 1}, {48, uint32_t{1} << bit}});
+    b.klass(64, kMany);
+    b.window.mark(0, 64);
+    RtlMachine& m = b.begin();
+    m.trace(0, 1);
+    m.run_until(
+        [&] {
+          m.complete();
+          return m.idle() || m.fault().code != 0;
+        },
+        kPatience);
+    const bool good = 48 + (uint64_t{s.oop_bytes} << bit) <= 8 * 64;
+    EXPECT_EQ(m.fault().code, uint32_t(good ? MERAPI_FAULT_NONE : MERAPI_FAULT_BAD_SHAPE)) << "bit " << bit;
+  }
+}
+
+// A limit that became one that cannot be while the tracer was paused, of a region with objects that it holds.
+TEST(RtlBits, BadLimitAfterAPause) {
+  for (unsigned bit = 3; bit < 41; bit++) {
+    WindowShape s;
+    s.regions = 64;
+    Bits b(s);
+    b.all_live();
+    merapi_shape node{};
+    node.klass_word = kMany;
+    node.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    node.size_words = 2;
+    b.window.put_shape(node, {{12, 1}});
+    // A list through one region: a pause finds one of it grey.
+    const uint64_t region = bit % s.regions, start = region << s.region_log2;
+    const uint32_t nodes = 2000;
+    for (uint32_t i = 0; i < nodes; i++) {
+      b.klass(start + 16 * i, kMany);
+      uint32_t next = uint32_t((s.heap_base + start + 16 * (i * 7 % nodes) - s.narrow_base) >> s.narrow_shift);
+      std::memcpy(b.window.heap() + start + 16 * i + 12, &next, 4);
+    }
+    for (uint32_t i = 0; i < nodes; i += 3) b.window.mark(0, start + 16 * i);
+    RtlMachine& m = b.begin({60, 60, 30, bit});
+    m.trace(uint32_t(region), 1);
+    m.run(2500);
+    m.request_pause();
+    ASSERT_TRUE(m.run_until([&] { return m.pause_acknowledged(); }, kPatience));
+    ASSERT_FALSE(m.idle()) << "nothing was held";
+    const uint64_t good = b.window.limits()[region], bad = good ^ (UINT64_C(1) << bit);
+    const bool still = bad <= start + b.window.region_bytes() && bad >= start;
+    b.window.limits()[region] = bad;
+    m.resume();
+    ASSERT_TRUE(m.run_until(
+        [&] {
+          m.complete();
+          return m.idle() || m.fault().code != 0;
+        },
+        kPatience));
+    EXPECT_EQ(m.fault().code, uint32_t(still ? MERAPI_FAULT_NONE : MERAPI_FAULT_BAD_CONFIG)) << "bit " << bit;
+    if (!still) {
+      EXPECT_EQ(m.fault().address, b.window.layout.area[MERAPI_AREA_LIMITS].offset + 8 * region);
+      EXPECT_EQ(m.fault().detail, bad);
+    }
+  }
+}
+
+// A limit that cannot be, of a region with a high number: the record names its place in the table.
+TEST(RtlBits, BadLimitOfAHighRegion) {
+  WindowShape s;
+  s.regions = 1 << 21;
+  s.heap_base = UINT64_C(1) << 41;
+  Bits b(s);
+  // A cycle begins with 2^18 lines of the live table.
+  for (unsigned bit : {9u, 14u, 20u}) {
+    const uint64_t region = UINT64_C(1) << bit, bad = (region << s.region_log2) + 12;
+    b.window.limits()[region] = bad;
+    RtlMachine& m = b.begin();
+    m.grey({s.heap_base + (region << s.region_log2) + 64});
+    ASSERT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_CONFIG)) << bit;
+    EXPECT_EQ(m.fault().address, b.window.layout.area[MERAPI_AREA_LIMITS].offset + 8 * region) << bit;
+    EXPECT_EQ(m.fault().detail, bad & ~UINT64_C(7)) << bit;  // checkers keep no lower bits
+  }
+}
+
+}  // namespace
+}  // namespace merapi::sim::rtl::test

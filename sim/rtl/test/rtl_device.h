@@ -4,11 +4,14 @@
 
 #include <string>
 
+#include "sim/rtl/test/rtl_machine.h"
 #include "sim/test/random_trace.h"
 
 namespace merapi::sim::rtl::test {
 
-// Makes simulated tracers of `preset` for random_trace: random memory latency and order, back-pressure and stalls.
+// Random memory latency and order, back-pressure and stalls.
+RtlMachineOptions choose_machine(const std::string& preset, merapi::sim::test::Random* random);
+// Makes simulated tracers of `preset` for random_trace, with memories of choose_machine().
 merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset);
 
 }  // namespace merapi::sim::rtl::test

@@ -4,31 +4,23 @@
 // MERAPI_SEED: run this one alone; MERAPI_PRESET: the preset (default sim-small).
 #include <gtest/gtest.h>
 
-#include <cstdlib>
-
 #include "sim/rtl/test/rtl_device.h"
 #include "sim/rtl/test/rtl_machine.h"
+#include "sim/rtl/test/seeds.h"
 
 namespace merapi::sim::rtl::test {
 namespace {
 
-uint64_t from_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
-}
-
 void run_seeds(const merapi::sim::test::TraceKnobs& knobs) {
   const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
   const std::string preset = chosen_preset();
-  uint64_t first = from_environment("MERAPI_FIRST_SEED", 1), count = from_environment("MERAPI_SEEDS", 10);
-  if (uint64_t only = from_environment("MERAPI_SEED", 0)) first = only, count = 1;
-  for (uint64_t seed = first; seed < first + count; seed++) {
+  each_seed([&](uint64_t seed) {
     std::string error = merapi::sim::test::random_trace(seed, knobs, rtl_devices(preset));
     EXPECT_EQ(error, "") << "replay: MERAPI_PRESET=" << preset << " MERAPI_SEED=" << seed
                          << " build/rtl/sim/test/rtl_test --gtest_filter=" << info->test_suite_name() << "."
                          << info->name();
-    if (!error.empty()) return;
-  }
+    return error.empty();
+  });
 }
 
 }  // namespace

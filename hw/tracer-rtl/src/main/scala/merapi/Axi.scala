@@ -7,9 +7,9 @@ import chisel3.util._
 /** AXI4 as the tracer uses it: 512 bits, one beat a transaction (so that none can cross 4 KB), INCR, all ids of
   * outstanding transactions different. Names follow the specification (ARM IHI 0022).
   */
-class AxiAddress(p: TracerParameters, idBits: Int) extends Bundle {
+class AxiAddress(idBits: Int, addressBits: Int) extends Bundle {
   val id    = UInt(idBits.W)
-  val addr  = UInt(p.windowAddressBits.W)
+  val addr  = UInt(addressBits.W)
   val len   = UInt(8.W)
   val size  = UInt(3.W)
   val burst = UInt(2.W)
@@ -33,10 +33,14 @@ class AxiWriteResponse(idBits: Int) extends Bundle {
   val resp = UInt(2.W)
 }
 
-class AxiPort(p: TracerParameters, readIdBits: Int, writeIdBits: Int) extends Bundle {
-  val ar = Decoupled(new AxiAddress(p, readIdBits))
+class AxiPort(p: TracerParameters, readIdBits: Int, writeIdBits: Int, addressBits: Int) extends Bundle {
+
+  /** A tracer's own port: addresses begin at its window's byte 0. */
+  def this(p: TracerParameters, readIdBits: Int, writeIdBits: Int) =
+    this(p, readIdBits, writeIdBits, p.windowAddressBits)
+  val ar = Decoupled(new AxiAddress(readIdBits, addressBits))
   val r  = Flipped(Decoupled(new AxiReadData(p, readIdBits)))
-  val aw = Decoupled(new AxiAddress(p, writeIdBits))
+  val aw = Decoupled(new AxiAddress(writeIdBits, addressBits))
   val w  = Decoupled(new AxiWriteData(p))
   val b  = Flipped(Decoupled(new AxiWriteResponse(writeIdBits)))
 }

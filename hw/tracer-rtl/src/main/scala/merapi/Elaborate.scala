@@ -4,8 +4,8 @@ package merapi
 import java.nio.charset.StandardCharsets
 import java.nio.file.{Files, Path}
 
-/** `Elaborate PRESET DIRECTORY`: the tracer of a preset as SystemVerilog, one file per module, and preset.json for the
-  * simulation.
+/** `Elaborate PRESET DIRECTORY`: the tracer of a preset, or several contexts, as SystemVerilog, one file per module, and
+  * preset.json for the simulation.
   */
 object Elaborate {
   def main(arguments: Array[String]): Unit = {
@@ -13,11 +13,19 @@ object Elaborate {
       System.err.println(s"expected PRESET DIRECTORY, found ${arguments.length} arguments")
       sys.exit(2)
     }
-    val p         = TracerParameters.preset(arguments(0))
+    val several   = ContextParameters.presets.find(_.name == arguments(0))
+    val p         = several.map(_.tracer).getOrElse(TracerParameters.preset(arguments(0)))
     val directory = Path.of(arguments(1))
     Files.createDirectories(directory)
+    // Of a tracer's own ids, which the context's number stands above.
+    var ids = (0, 0)
+    def contexts(c: ContextParameters): TracerContexts = {
+      val made = new TracerContexts(c)
+      ids = (made.readIdBits, made.writeIdBits)
+      made
+    }
     circt.stage.ChiselStage.emitSystemVerilogFile(
-      new Tracer(p),
+      several.map(contexts).getOrElse(new Tracer(p)),
       Array("--target-dir", directory.toString, "--split-verilog"),
       Array(
         "--lowering-options=disallowLocalVariables,disallowPackedArrays,locationInfoStyle=none",
@@ -26,8 +34,10 @@ object Elaborate {
         "-O=release"
       )
     )
+    val shared = several.map(c => s""""contexts": ${c.contexts}, "readIdBits": ${ids._1}, "writeIdBits": ${ids._2}""")
     val json =
-      s"""{"name": "${p.name}", "ports": ${p.ports}, "lanes": ${p.lanes}, "interleaveLog2": ${p.interleaveLog2}}\n"""
+      s"""{"name": "${arguments(0)}", "ports": ${p.ports}, "lanes": ${p.lanes}, "interleaveLog2": ${p.interleaveLog2}, """ +
+        s"""${shared.getOrElse("\"contexts\": 1")}}\n"""
     Files.write(directory.resolve("preset.json"), json.getBytes(StandardCharsets.UTF_8))
   }
 }

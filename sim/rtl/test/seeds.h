@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Which seeds a random case runs: MERAPI_SEEDS of them (10) from MERAPI_FIRST_SEED (1) on, or MERAPI_SEED alone.
+#ifndef MERAPI_SIM_RTL_TEST_SEEDS_H_
+#define MERAPI_SIM_RTL_TEST_SEEDS_H_
+
+#include <cstdint>
+#include <cstdlib>
+
+namespace merapi::sim::rtl::test {
+
+inline uint64_t from_environment(const char* name, uint64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
+}
+
+// f(seed) until one says false.
+template <typename F>
+void each_seed(F f) {
+  uint64_t first = from_environment("MERAPI_FIRST_SEED", 1), count = from_environment("MERAPI_SEEDS", 10);
+  if (uint64_t only = from_environment("MERAPI_SEED", 0)) first = only, count = 1;
+  for (uint64_t seed = first; seed < first + count; seed++) {
+    if (!f(seed)) return;
+  }
+}
+
+}  // namespace merapi::sim::rtl::test
+
+#endif  // MERAPI_SIM_RTL_TEST_SEEDS_H_

@@ -19,25 +19,22 @@ namespace merapi::sim::rtl {
 template <typename V, unsigned kContext>
 struct ContextPins;
 
-#define MERAPI_CONTEXT_PINS(n)                                                \
-  template <typename V>                                                       \
-  struct ContextPins<V, n> {                                                  \
-    V& v;                                                                     \
-    auto& base() { return v.io_contexts_##n##_asked_base; }                   \
-    auto& bytes() { return v.io_contexts_##n##_asked_bytes; }                 \
-    auto& kind() { return v.io_contexts_##n##_who_kind; }                     \
-    auto& coherence() { return v.io_contexts_##n##_who_coherence; }           \
-    auto& patience() { return v.io_contexts_##n##_who_patienceUs; }           \
-    auto& pid() { return v.io_contexts_##n##_who_pid; }                       \
-    auto& name() { return v.io_contexts_##n##_who_name; }                     \
-    ContextStatus status() {                                                  \
-      return {v.io_contexts_##n##_open != 0,                                  \
-              v.io_contexts_##n##_free != 0,                                  \
-              v.io_contexts_##n##_refused != 0,                               \
-              v.io_contexts_##n##_status_sleeping != 0,                       \
-              v.io_contexts_##n##_status_state,                               \
-              v.io_contexts_##n##_status_cycle};                              \
-    }                                                                         \
+#define MERAPI_CONTEXT_PINS(n)                                                            \
+  template <typename V>                                                                   \
+  struct ContextPins<V, n> {                                                              \
+    V& v;                                                                                 \
+    auto& base() { return v.io_contexts_##n##_asked_base; }                               \
+    auto& bytes() { return v.io_contexts_##n##_asked_bytes; }                             \
+    auto& kind() { return v.io_contexts_##n##_who_kind; }                                 \
+    auto& coherence() { return v.io_contexts_##n##_who_coherence; }                       \
+    auto& patience() { return v.io_contexts_##n##_who_patienceUs; }                       \
+    auto& pid() { return v.io_contexts_##n##_who_pid; }                                   \
+    auto& name() { return v.io_contexts_##n##_who_name; }                                 \
+    ContextStatus status() {                                                              \
+      return {v.io_contexts_##n##_open != 0,    v.io_contexts_##n##_free != 0,            \
+              v.io_contexts_##n##_refused != 0, v.io_contexts_##n##_status_sleeping != 0, \
+              v.io_contexts_##n##_status_state, v.io_contexts_##n##_status_cycle};        \
+    }                                                                                     \
   };
 MERAPI_CONTEXT_PINS(0)
 MERAPI_CONTEXT_PINS(1)

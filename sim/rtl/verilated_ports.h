@@ -95,7 +95,8 @@ class VerilatedPorts {
       s.addresses.pop_front();
     }
     while (!s.stores.empty() && !s.data.empty() && memory_->takes_write(port, s.stores.front().second)) {
-      memory_->write(port, s.stores.front().first, s.stores.front().second, s.data.front().first, s.data.front().second);
+      memory_->write(port, s.stores.front().first, s.stores.front().second, s.data.front().first,
+                     s.data.front().second);
       s.stores.pop_front();
       s.data.pop_front();
     }

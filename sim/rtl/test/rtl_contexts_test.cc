@@ -111,8 +111,8 @@ class RtlContexts : public testing::Test {
       EXPECT_EQ(machine_->stray(), "");
       if (HasFailure()) {
         const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
-        ADD_FAILURE() << "replay: MERAPI_SEED=" << seed
-                      << " build/rtl/sim/test/rtl_test --gtest_filter=RtlContexts." << info->name();
+        ADD_FAILURE() << "replay: MERAPI_SEED=" << seed << " build/rtl/sim/test/rtl_test --gtest_filter=RtlContexts."
+                      << info->name();
       }
       return !HasFailure();
     });
@@ -184,8 +184,8 @@ TEST_F(RtlContexts, NothingBeyondTheWindowIsTouched) {
   auto before = tree.window.copy();
   auto confined = [&] {
     ContextHost host(machine_.get(), 0, &tree.window, base);
-    for (uint64_t bytes : {uint64_t{1}, uint64_t{64}, uint64_t{0x200}, uint64_t{0x240}, uint64_t{0x27f}, uint64_t{0x440},
-                           uint64_t{0x4c0}, uint64_t{0x800}, uint64_t{0xfff}, uint64_t{0x1000}}) {
+    for (uint64_t bytes : {uint64_t{1}, uint64_t{64}, uint64_t{0x200}, uint64_t{0x240}, uint64_t{0x27f},
+                           uint64_t{0x440}, uint64_t{0x4c0}, uint64_t{0x800}, uint64_t{0xfff}, uint64_t{0x1000}}) {
       const uint64_t odd = host.end_generation();
       machine_->ask(0, base, bytes);
       ASSERT_TRUE(host.run_until([&] { return host.status().open; }, 1000)) << bytes;

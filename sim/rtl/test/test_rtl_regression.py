@@ -15,13 +15,13 @@ ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ.get("MERAPI_RTL_BUILD", ROOT / "build" / "rtl"))
 PROGRAM = BUILD / "sim" / "test" / "rtl_test"
 CASES = ["Plain", "EveryCounter", "Pauses", "PausesWithReclaim", "RegionsFall", "Aborts", "Drops", "SlowHost"]
+# Of those cases of RtlContexts that have seeds.
+CONTEXT_SEEDS = os.environ.get("MERAPI_SEEDS", "50" if os.environ.get("MERAPI_FULL") else "2")
 
 
 def presets():
-    found = sorted(
-        json.loads(p.read_text())["name"] for p in BUILD.glob("*/preset.json") if (p.parent / "obj").exists()
-    )
-    return found or ["sim-small"]
+    built = [json.loads(p.read_text()) for p in BUILD.glob("*/preset.json") if (p.parent / "obj").exists()]
+    return sorted(p["name"] for p in built if p.get("contexts", 1) == 1) or ["sim-small"]
 
 
 def seeds(preset):
@@ -29,9 +29,9 @@ def seeds(preset):
     return os.environ.get("MERAPI_SEEDS", usual)
 
 
-def run(filter_, preset):
+def run(filter_, preset, count=None):
     assert PROGRAM.exists(), f"expected {PROGRAM}; `make rtl` builds it"
-    environment = dict(os.environ, MERAPI_PRESET=preset, MERAPI_SEEDS=seeds(preset))
+    environment = dict(os.environ, MERAPI_PRESET=preset, MERAPI_SEEDS=count or seeds(preset))
     done = subprocess.run(
         [PROGRAM, f"--gtest_filter={filter_}"],
         capture_output=True,
@@ -42,6 +42,7 @@ def run(filter_, preset):
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert "[  PASSED  ] 0 tests" not in done.stdout, "the filter matched nothing"
+    return done.stdout
 
 
 @pytest.mark.parametrize("preset", presets())
@@ -72,6 +73,12 @@ def test_host(preset):
 @pytest.mark.parametrize("preset", presets())
 def test_directed(preset):
     run("RtlDirected.*:RtlGrey.*:RtlBits.*:RtlEpochs.*", preset)
+
+
+def test_contexts():
+    """Two tracers at work on random heaps take four times as long as one."""
+    said = run("RtlContexts.*", "sim-small", CONTEXT_SEEDS)
+    assert "[  SKIPPED ]" not in said, "expected a build with the preset sim-pair; `make rtl` makes it"
 
 
 def test_every_case_is_run():

@@ -64,8 +64,8 @@ class ContextLives(c: ContextParameters) extends Module {
   }
 
   // The round: take what is asked of a context, judge it alone, compare it with each other context, decide.
-  object Step extends ChiselEnum { val Take, Judge, Compare, Decide = Value }
-  val step      = RegInit(Step.Take)
+  object State extends ChiselEnum { val Take, Judge, Compare, Decide = Value }
+  val state     = RegInit(State.Take)
   val context   = RegInit(0.U(number.W))
   val other     = RegInit(0.U(number.W))
   val candidate = Reg(new AskedWindow)
@@ -73,12 +73,12 @@ class ContextLives(c: ContextParameters) extends Module {
   val bad       = Reg(Bool())
   val last      = (c.contexts - 1).U
 
-  switch(step) {
-    is(Step.Take) {
+  switch(state) {
+    is(State.Take) {
       candidate := io.asked(context)
-      step      := Step.Judge
+      state     := State.Judge
     }
-    is(Step.Judge) {
+    is(State.Judge) {
       val base  = candidate.base >> c.granuleLog2
       val whole = candidate.bytes >> c.granuleLog2
       val part  = candidate.bytes(c.granuleLog2 - 1, 0).orR
@@ -90,17 +90,17 @@ class ContextLives(c: ContextParameters) extends Module {
       val tooLong = candidate.bytes > (BigInt(1) << (p.windowAddressBits min c.memoryAddressBits)).U
       bad   := candidate.base(c.granuleLog2 - 1, 0).orR || tooFar || tooLong
       other := 0.U
-      step  := Step.Compare
+      state := State.Compare
     }
-    is(Step.Compare) {
+    is(State.Compare) {
       val there  = served(other)
       val shares = place.base < there.end && there.base < place.end
       val beyond = place.end > (BigInt(1) << c.baseBits).U
       when(beyond || (shares && !io.free(other) && other =/= context)) { bad := true.B }
       other := other + 1.U
-      when(other === last) { step := Step.Decide }
+      when(other === last) { state := State.Decide }
     }
-    is(Step.Decide) {
+    is(State.Decide) {
       val none = candidate.bytes === 0.U
       val same = io.asked(context).asUInt === candidate.asUInt
       when(io.free(context)) {
@@ -111,7 +111,7 @@ class ContextLives(c: ContextParameters) extends Module {
         }
       }
       context := Mux(context === last, 0.U, context + 1.U)
-      step    := Step.Take
+      state   := State.Take
     }
   }
 }

@@ -36,7 +36,9 @@ object Elaborate {
     )
     val shared = several.map(c => s""""contexts": ${c.contexts}, "readIdBits": ${ids._1}, "writeIdBits": ${ids._2}""")
     val json =
-      s"""{"name": "${arguments(0)}", "ports": ${p.ports}, "lanes": ${p.lanes}, "interleaveLog2": ${p.interleaveLog2}, """ +
+      s"""{"name": "${arguments(
+          0
+        )}", "ports": ${p.ports}, "lanes": ${p.lanes}, "interleaveLog2": ${p.interleaveLog2}, """ +
         s"""${shared.getOrElse("\"contexts\": 1")}}\n"""
     Files.write(directory.resolve("preset.json"), json.getBytes(StandardCharsets.UTF_8))
   }

@@ -6,7 +6,7 @@ import chisel3.util._
 
 /** Where a context's window lies. Constant while the context is open or anything of it is outstanding. */
 class ServedWindow(c: ContextParameters) extends Bundle {
-  val base  = UInt(c.baseBits.W)                           // in granules
+  val base  = UInt(c.baseBits.W) // in granules
   val bytes = UInt((c.tracer.windowAddressBits + 1).W)
 }
 
@@ -90,7 +90,12 @@ class SharedPort(c: ContextParameters, readIdBits: Int, writeIdBits: Int, port: 
     t.w.ready    := aw.ready && t.aw.valid && io.open(i)
   }
 
-  Axi.line(p, io.axi.ar.bits, Cat(reads.io.client, reads.io.out.bits.id), moved(reads.io.client, reads.io.out.bits.line))
+  Axi.line(
+    p,
+    io.axi.ar.bits,
+    Cat(reads.io.client, reads.io.out.bits.id),
+    moved(reads.io.client, reads.io.out.bits.line)
+  )
   io.axi.ar.valid    := reads.io.out.valid
   reads.io.out.ready := io.axi.ar.ready
   judge(io.axi.ar.valid, reads.io.client, io.axi.ar.bits.addr)

@@ -24,7 +24,7 @@ class TracerContexts(c: ContextParameters) extends Module {
   private val contextBits  = log2Ceil(c.contexts)
   override def desiredName = "TracerContexts"
   val lives                = Module(new ContextLives(c))
-  val tracers = (0 until c.contexts).map(i => withReset(reset.asBool || !lives.io.open(i))(Module(new Tracer(p))))
+  val tracers     = (0 until c.contexts).map(i => withReset(reset.asBool || !lives.io.open(i))(Module(new Tracer(p))))
   val readIdBits  = tracers.head.memory.readIdBits
   val writeIdBits = tracers.head.memory.writeIdBits
   val io = IO(new Bundle {
@@ -37,14 +37,14 @@ class TracerContexts(c: ContextParameters) extends Module {
   val ports = (0 until p.ports).map(i => Module(new SharedPort(c, readIdBits, writeIdBits, i)))
 
   for ((context, i) <- io.contexts.zipWithIndex) {
-    lives.io.asked(i)          := context.asked
-    lives.io.drained(i)        := ports.map(_.io.drained(i)).reduce(_ && _)
-    tracers(i).io.windowBytes  := lives.io.windows(i).bytes
-    tracers(i).io.who          := context.who
-    context.status             := tracers(i).io.status
-    context.open               := lives.io.open(i)
-    context.free               := lives.io.free(i)
-    context.refused            := lives.io.refused(i)
+    lives.io.asked(i)         := context.asked
+    lives.io.drained(i)       := ports.map(_.io.drained(i)).reduce(_ && _)
+    tracers(i).io.windowBytes := lives.io.windows(i).bytes
+    tracers(i).io.who         := context.who
+    context.status            := tracers(i).io.status
+    context.open              := lives.io.open(i)
+    context.free              := lives.io.free(i)
+    context.refused           := lives.io.refused(i)
   }
   for ((port, k) <- ports.zipWithIndex) {
     port.io.open    := lives.io.open

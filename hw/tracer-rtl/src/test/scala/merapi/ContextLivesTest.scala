@@ -27,7 +27,7 @@ class ContextLivesTest extends BlockTest {
       assert(c.granule == (if (c eq wide) 8 << 20 else 2 << 20))
       val memory = BigInt(1) << c.memoryAddressBits
       simulate(new ContextLives(c)) { lives =>
-        for (seed <- seeds(6)) {
+        for (seed <- seeds(3)) {
           val random = new Random(seed)
           restart(lives)
           val asked           = Array.fill(c.contexts)(none)

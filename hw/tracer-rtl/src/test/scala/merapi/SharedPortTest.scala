@@ -34,7 +34,7 @@ class SharedPortTest extends BlockTest {
 
   test("moves what each asks for, and gives the answers back") {
     simulate(new SharedPort(c, readBits, writeBits, at)) { port =>
-      for (seed <- seeds(6)) {
+      for (seed <- seeds(4)) {
         val random = new Random(seed)
         restart(port)
         val tracers                 = Seq.tabulate(c.contexts)(new Tracer(_))

@@ -102,12 +102,12 @@ class RtlContexts : public testing::Test {
     };
   }
   // Both contexts over one random memory for each seed.
-  void run_seeds(const TraceKnobs& first, const TraceKnobs& second) {
+  void run_seeds(const TraceKnobs& first, const TraceKnobs& second, unsigned uses = 2) {
     each_seed([&](uint64_t seed) {
       Random r(seed);
       const RtlMachineOptions o = choose_machine(kPreset, &r);
       make(o.timing, o.simulation);
-      machine_->run({traces(0, seed, first, 2), traces(1, seed, second, 2)});
+      machine_->run({traces(0, seed, first, uses), traces(1, seed, second, uses)});
       EXPECT_EQ(machine_->stray(), "");
       if (HasFailure()) {
         const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
@@ -128,7 +128,7 @@ TEST_F(RtlContexts, PausesAndAbortsOfOne) {
   once.once = true;
   run_seeds({}, once);
 }
-TEST_F(RtlContexts, EverythingOverflowsInBoth) { run_seeds({.no_spill = true}, {.slow_host = true}); }
+TEST_F(RtlContexts, EverythingOverflowsInBoth) { run_seeds({.no_spill = true}, {.slow_host = true}, 1); }
 
 // A fault of the one, again and again: a command, a ring, the memory's answers. It is told at the offset in the window.
 TEST_F(RtlContexts, AFaultStaysWithItsContext) {
@@ -143,7 +143,7 @@ TEST_F(RtlContexts, AFaultStaysWithItsContext) {
     auto faults = [&] {
       ContextHost host(machine_.get(), 0, &tree.window, base);
       ASSERT_TRUE(host.attach());
-      for (int round = 0; round < 24; round++) {
+      for (int round = 0; round < 12; round++) {
         uint32_t code = MERAPI_FAULT_BAD_COMMAND;
         switch (round % 3) {
           case 0:
@@ -171,7 +171,7 @@ TEST_F(RtlContexts, AFaultStaysWithItsContext) {
         ASSERT_TRUE(host.run_until([&] { return host.generation_answered(); }, kPatience));
       }
     };
-    machine_->run({faults, traces(1, response, {}, 3)});
+    machine_->run({faults, traces(1, response, {}, 2)});
   }
 }
 
@@ -404,7 +404,7 @@ TEST_F(RtlContexts, AWindowChangesItsContext) {
   Random r(1);
   Tree tree(1500, 1);
   auto host = [&] {
-    for (int round = 0; round < 8; round++) {
+    for (int round = 0; round < 4; round++) {
       const unsigned from = unsigned(round) % 2;
       {
         ContextHost first(machine_.get(), from, &tree.window, 0);

@@ -91,8 +91,15 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val load          = state === State.Run && used =/= last && arrived(slotAt) && !some.orR
   val loaded        = buffers.read(slotAt)
   val loadable      = VecInit((0 until words).map(i => loaded(64 * i + 63, 64 * i)))
-  val spent         = !some.orR && word === 0.U && !mark.valid
-  val taken         = WireDefault(false.B)
+  // What is offered to the stores: of many, behind a queue, so that no store decides here in the same cycle.
+  class Offer extends Bundle {
+    val obj   = UInt(p.objectBits.W)
+    val store = UInt(p.lanes.W) // one bit
+  }
+  val found = Wire(Decoupled(new Offer))
+  val head  = if (p.wide) Queue(found, 2) else found
+  val spent = !some.orR && word === 0.U && !mark.valid && !head.valid
+  val taken = WireDefault(false.B)
   when(load) {
     bits     := loadable
     some     := VecInit(loadable.map(_.orR)).asUInt
@@ -120,14 +127,17 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val loadBit = Mux(load, UIntToOH(slotAt, p.sweepReads), 0.U)
   arrived := (arrived | fillBit) & ~loadBit
 
-  val offer = mark.valid && !io.hold
+  found.valid      := mark.valid
+  found.bits.obj   := c.objectOf(mark.bits)
+  found.bits.store := UIntToOH(bank, p.lanes)
+  taken            := found.fire
   for ((g, i) <- io.greys.zipWithIndex) {
-    g.valid      := offer && bank === i.U
-    g.bits.obj   := c.objectOf(mark.bits)
+    g.valid      := head.valid && !io.hold && head.bits.store(i)
+    g.bits.obj   := head.bits.obj
     g.bits.count := false.B
   }
-  taken      := offer && VecInit(io.greys.map(_.ready))(bank)
-  io.blocked := offer && !taken
+  head.ready := !io.hold && (head.bits.store & VecInit(io.greys.map(_.ready)).asUInt).orR
+  io.blocked := head.valid && !io.hold && !head.ready
 
   switch(state) {
     is(State.Idle) {

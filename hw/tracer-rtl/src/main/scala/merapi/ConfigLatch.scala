@@ -101,18 +101,21 @@ class ConfigLatch(p: TracerParameters) extends Module {
       !placed || beyond(offset) || lines(offset) >= io.windowLines
   require(Contract.ControlBytes == Contract.AreaAlignment, "an aligned area with a place lies behind the control page")
 
-  // An area in units of its alignment, with its end, so that a pair is compared without a sum before.
+  // An area in units of its alignment, with its end, so that a pair is compared without a sum before, and with whether
+  // its size is a power of two.
   class Pages extends Bundle {
     val first        = UInt(pageBits.W)
     val count        = UInt(pageBits.W)
     val end          = UInt((pageBits + 1).W)
+    val powerOfTwo   = Bool()
     def placed: Bool = first =/= 0.U
   }
   private def bytes(x: UInt): UInt = Cat(x, 0.U(pageLog2.W))
   val inHand                       = Wire(new Pages)
-  inHand.first := offset >> pageLog2
-  inHand.count := size >> pageLog2
-  inHand.end   := inHand.first +& inHand.count
+  inHand.first      := offset >> pageLog2
+  inHand.count      := size >> pageLog2
+  inHand.end        := inHand.first +& inHand.count
+  inHand.powerOfTwo := power(inHand.count)
   val wrongSize = size === 0.U || !aligned(size, Contract.AreaAlignment) || beyond(size) ||
     bytes(inHand.end) >> p.lineLog2 > io.windowLines
 
@@ -133,7 +136,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
   )
   val required = VecInit(Seq(A.Shapes, A.Limits, A.Live, A.Bitmap0, A.Bitmap1, A.Heap).map(step === _.U)).asUInt.orR
   val shapesLog2Most = 31
-  val badShapes      = step === A.Shapes.U && (!power(area.count) || (lines(bytes(area.count)) >> shapesLog2Most).orR)
+  val badShapes      = step === A.Shapes.U && (!area.powerOfTwo || (lines(bytes(area.count)) >> shapesLog2Most).orR)
   val ring           = rings(step(0))
   val moved = step < 2.U && (ring.first =/= lines(bytes(area.first)) || ring.count =/= lines(bytes(area.count)))
 

@@ -53,7 +53,7 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   val limits = Reg(UInt(p.lineBits.W)) // the next one lowest
   val start  = Reg(UInt(64.W))         // of its region
   val at     = Reg(UInt(3.W))
-  val pick   = Module(new RRArbiter(UInt((p.regionBits - 3).W), askers))
+  val pick   = Module(new RoundArbiter(UInt((p.regionBits - 3).W), askers))
   pick.io.in.zip(io.ask).foreach { case (a, b) => a <> b }
   // An asker sees all eight limits of the line that it asked for, and none of the line before.
   pick.io.out.ready         := io.quiet && !sweeping

@@ -42,12 +42,16 @@ class LineScanner(p: TracerParameters) extends Module {
   })
   val wide  = io.config.wideOops
   val valid = RegInit(false.B)
-  val job   = Reg(new ScanJob(p))
+  val obj   = Reg(UInt(p.objectBits.W))
+  val data  = Reg(UInt(p.lineBits.W))
+  val mine  = Reg(Vec(p.scanPorts, UInt(ScanJob.slots(p).W))) // of what is left, each port's
 
-  val words = (0 until ScanJob.slots(p)).map(i => job.data(32 * i + 31, 32 * i))
+  private def wordsOf(line: UInt) = (0 until ScanJob.slots(p)).map(i => line(32 * i + 31, 32 * i))
+  val words                       = wordsOf(data)
   // Whatever the encoding and the alignment, some of these bits differ between neighbours.
-  private val odd = VecInit(words.map(w => w(5, 0).xorR)).asUInt
-  val mine = Seq.tabulate(p.scanPorts)(i => if (p.scanPorts == 1) job.left else job.left & (if (i == 0) ~odd else odd))
+  private val odd = VecInit(wordsOf(io.in.bits.data).map(_(5, 0).xorR)).asUInt
+  private val dealt =
+    if (p.scanPorts == 1) Seq(io.in.bits.left) else Seq(io.in.bits.left & ~odd, io.in.bits.left & odd)
   private val ports = mine.zip(io.references).map { case (left, port) =>
     val pick = PriorityEncoderOH(left)
     val low  = Mux1H(pick, words)
@@ -57,7 +61,7 @@ class LineScanner(p: TracerParameters) extends Module {
     val rest = left & ~pick
     port.valid          := valid && some
     port.bits.value     := Cat(Mux(wide, high, 0.U), low)
-    port.bits.source    := job.obj
+    port.bits.source    := obj
     port.bits.host      := false.B
     port.bits.uncounted := false.B
     (Mux(port.ready, rest, left), rest === 0.U && (port.ready || !some))
@@ -65,6 +69,10 @@ class LineScanner(p: TracerParameters) extends Module {
   val last = valid && ports.map(_._2).reduce(_ && _)
   io.in.ready := !valid || last
   valid       := io.in.fire || (valid && !last)
-  when(io.in.fire) { job := io.in.bits }.elsewhen(valid) { job.left := ports.map(_._1).reduce(_ | _) }
+  when(io.in.fire) {
+    obj  := io.in.bits.obj
+    data := io.in.bits.data
+    mine := dealt
+  }.elsewhen(valid) { mine := ports.map(_._1) }
   io.busy := valid
 }

@@ -73,8 +73,8 @@ class LiveTable(p: TracerParameters) extends Module {
 
   // s0: not a row that is under way.
   val flushAt  = RegInit(0.U((rowBits + 1).W))
-  val waiting  = pick.io.out.valid || next.valid // before the first row is flushed
-  val flushing = io.flush && !sweeping && !waiting && flushAt =/= p.liveLines.U
+  val flushing = io.flush && !sweeping && !next.valid && flushAt =/= p.liveLines.U
+  assert(!(io.flush && pick.io.out.valid), "an update comes in a flush")
   when(!io.flush) { flushAt := 0.U }
   val s0 = Wire(new Operation)
   s0.flush := flushing
@@ -161,6 +161,6 @@ class LiveTable(p: TracerParameters) extends Module {
   io.write.request.bits.halves := 3.U
   toWrite.io.deq.ready         := io.write.request.ready
 
-  io.quiet   := !s1Valid && !s2Valid && !legValid.orR && !waiting
+  io.quiet   := !s1Valid && !s2Valid && !legValid.orR && !pick.io.out.valid && !next.valid
   io.flushed := io.flush && flushAt === p.liveLines.U && io.quiet
 }

@@ -23,11 +23,21 @@ class WriteGrant(p: TracerParameters) extends Bundle {
   * A client's turn is decided a cycle before its request is taken (TurnArbiter), and an answer is registered once, for
   * all clients, with the fault that it may be: wide data is selected once each way.
   *
+  * With several ports requests come from registers (RequestStage), and answers, which a port holds in a queue, go to one
+  * register for `together` readers after each other (those of a tile): of all ports they take one answer a cycle. What
+  * is wrong is told a cycle later, too.
+  *
   * Why it cannot deadlock: clients take answers unconditionally, so the answers' path never waits for requests; each
   * port's request path waits for its AXI channel alone.
   */
-class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders: Int, exemptWriters: Int)
-    extends Module {
+class MemoryPorts(
+    p: TracerParameters,
+    readers: Int,
+    writers: Int,
+    exemptReaders: Int,
+    exemptWriters: Int,
+    together: Int = 1
+) extends Module {
   val readIdBits  = p.tagBits + log2Ceil(readers)
   val writeIdBits = p.tagBits + log2Ceil(writers)
   val io = IO(new Bundle {
@@ -54,19 +64,19 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
   // A cycle old; so is who says that it is quiet.
   private val blocking = RegNext(io.block, false.B)
 
-  /** Requests of all clients whose line is of this port. */
+  /** Requests of all clients whose line is of this port; which of them are taken if they are there. */
   private def requests[T <: Data](
       port: Int,
       clients: Seq[DecoupledIO[T]],
       lineOf: T => UInt,
       core: Int,
       turns: TurnArbiter[T]
-  ): Unit =
-    for ((client, i) <- clients.zipWithIndex) {
+  ): Seq[Bool] =
+    for ((client, i) <- clients.zipWithIndex) yield {
       val mine = portOf(lineOf(client.bits)) === port.U && !blocked(i, core)
       turns.io.in(i).valid := client.valid && mine
       turns.io.in(i).bits  := client.bits
-      when(mine) { client.ready := turns.io.in(i).ready }
+      mine && turns.io.in(i).ready
     }
 
   class Answer extends Bundle {
@@ -85,17 +95,44 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
       out
     }
 
-  /** The answer that client i takes in this cycle. */
-  private def toClient[T <: Data](answers: Seq[DecoupledIO[T]], clientOf: T => UInt, i: Int): Valid[T] = {
-    val out  = Wire(Valid(chiselTypeOf(answers.head.bits)))
-    val mine = answers.map(a => a.valid && clientOf(a.bits) === i.U)
-    out.valid := mine.reduce(_ || _)
-    out.bits  := PriorityMux(mine, answers.map(_.bits))
-    for ((a, k) <- answers.zipWithIndex) {
-      val first = mine.take(k).foldLeft(true.B)((free, m) => free && !m)
-      when(mine(k) && first) { a.ready := true.B }
+  /** The answers that the clients take in this cycle, and how many those are. Of several ports the first goes first; no
+    * other waits for ever, because what is outstanding for the same clients ends.
+    */
+  private def toClients[T <: Data](
+      answers: Seq[DecoupledIO[T]],
+      clientOf: T => UInt,
+      clients: Int,
+      together: Int
+  ): (Seq[Valid[T]], UInt) = {
+    def isOf(a: DecoupledIO[T], client: Int): Bool = a.valid && clientOf(a.bits) === client.U
+    def answer(valid: Bool, bits: T): Valid[T] = {
+      val out = Wire(Valid(chiselTypeOf(bits)))
+      out.valid := valid
+      out.bits  := bits
+      out
     }
-    out
+    if (p.ports == 1) {
+      val Seq(only) = answers
+      only.ready := true.B
+      ((0 until clients).map(i => answer(isOf(only, i), only.bits)), only.valid)
+    } else {
+      val (out, taken) = (0 until clients)
+        .grouped(together)
+        .map { group =>
+          val theirs = answers.map(a => group.map(isOf(a, _)).reduce(_ || _))
+          val first  = theirs.indices.map(k => theirs(k) && !theirs.take(k).foldLeft(false.B)(_ || _))
+          val from   = OHToUInt(first)
+          val bits   = RegNext(VecInit(answers.map(_.bits))(from))
+          val now = group.map(i =>
+            RegNext(VecInit(first.zip(answers).map { case (f, a) => f && isOf(a, i) }).asUInt.orR, false.B)
+          )
+          (now.map(answer(_, bits)), first)
+        }
+        .toSeq
+        .unzip
+      answers.zip(taken.transpose).foreach { case (a, by) => a.ready := by.reduce(_ || _) }
+      (out.flatten, PopCount(out.flatten.map(_.valid)))
+    }
   }
   private def late(fault: Valid[FaultReport]): Valid[FaultReport] = {
     val out = Wire(Valid(new FaultReport))
@@ -109,17 +146,17 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
   val faults       = Seq.newBuilder[Valid[FaultReport]]
   val readAnswers  = Seq.newBuilder[DecoupledIO[Answer]]
   val writeAnswers = Seq.newBuilder[DecoupledIO[UInt]]
-  io.reads.foreach(_.request.ready := false.B)
-  io.writes.foreach(_.request.ready := false.B)
-  val outstanding = RegInit(0.U(((readIdBits max writeIdBits) + 2).W))
-  val started     = Wire(Vec(2 * p.ports, Bool()))
+  val readsTaken   = Seq.newBuilder[Seq[Bool]]
+  val writesTaken  = Seq.newBuilder[Seq[Bool]]
+  val outstanding  = RegInit(0.U(((readIdBits max writeIdBits) + 2).W))
+  val started      = Wire(Vec(2 * p.ports, Bool()))
 
   for (port <- 0 until p.ports) {
     val axi = io.axi(port)
 
     // Reads.
     val ar = Module(new TurnArbiter(new ReadRequest(p), readers))
-    requests(port, io.reads.map(_.request), (r: ReadRequest) => r.line, readers - exemptReaders, ar)
+    readsTaken += requests(port, io.reads.map(_.request), (r: ReadRequest) => r.line, readers - exemptReaders, ar)
     started(2 * port) := ar.io.taken
     ar.io.note        := 0.U
 
@@ -162,8 +199,8 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     faults += rFault
 
     // Writes.
-    val aw = Module(new TurnArbiter(new WriteRequest(p), writers, gather = true, noteBits = 2))
-    requests(port, io.writes.map(_.request), (w: WriteRequest) => w.line, writers - exemptWriters, aw)
+    val aw = Module(new TurnArbiter(new WriteRequest(p), writers, gather = true, noteBits = 1 + WriteGrants.count))
+    writesTaken += requests(port, io.writes.map(_.request), (w: WriteRequest) => w.line, writers - exemptWriters, aw)
     started(2 * port + 1) := aw.io.taken
 
     val awHead   = aw.io.out
@@ -172,10 +209,10 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     // Judged a cycle before it is the head: nothing is taken back while a write is under way.
     aw.io.note := Cat(
       aw.io.next.line >= io.windowLines,
-      VecInit(io.grants.map(_.covers(aw.io.next.line))).asUInt.orR
+      VecInit(io.grants.map(_.covers(aw.io.next.line))).asUInt
     )
-    val awOutside = aw.io.noted(1)
-    val awDenied  = awOutside || !aw.io.noted(0)
+    val awOutside = aw.io.noted(WriteGrants.count)
+    val awDenied  = awOutside || !aw.io.noted(WriteGrants.count - 1, 0).orR
     val awSilent  = io.suppress && awIsCore
     val awOffered = RegInit(false.B)
     val awSink    = (awDenied || awSilent) && !awOffered
@@ -219,30 +256,48 @@ class MemoryPorts(p: TracerParameters, readers: Int, writers: Int, exemptReaders
     faults += bFault
   }
 
-  // Answers: each client takes one a cycle; several ports may have one for the same client.
-  val reads  = readAnswers.result()
-  val stores = writeAnswers.result()
-  reads.foreach(_.ready := false.B)
-  stores.foreach(_.ready := false.B)
-  io.reads.map(_.response).zipWithIndex.foreach { case (r, i) =>
-    val a = toClient(reads, (a: Answer) => a.id >> p.tagBits, i)
+  private def takenByAny(ports: Seq[Seq[Bool]]): Seq[Bool] = ports.transpose.map(_.reduce(_ || _))
+  io.reads.zip(takenByAny(readsTaken.result())).foreach { case (r, taken) => r.request.ready := taken }
+  io.writes.zip(takenByAny(writesTaken.result())).foreach { case (w, taken) => w.request.ready := taken }
+
+  // Answers: several ports may have one for the same client.
+  val (reads, readsEnded) =
+    toClients(readAnswers.result(), (a: Answer) => a.id >> p.tagBits, readers, together)
+  val (stores, storesEnded) =
+    toClients(writeAnswers.result(), (id: UInt) => id >> p.tagBits, writers, 1)
+  io.reads.map(_.response).zip(reads).foreach { case (r, a) =>
     r.valid     := a.valid
     r.bits.tag  := a.bits.id(p.tagBits - 1, 0)
     r.bits.data := a.bits.data
   }
-  io.writes.map(_.done).zipWithIndex.foreach { case (d, i) =>
-    val a = toClient(stores, (id: UInt) => id >> p.tagBits, i)
+  io.writes.map(_.done).zip(stores).foreach { case (d, a) =>
     d.valid := a.valid
     d.bits  := a.bits(p.tagBits - 1, 0)
   }
 
-  io.fault      := FaultReport.first(faults.result())
+  private val first = FaultReport.first(faults.result())
+  io.fault      := (if (p.ports > 1) late(first) else first)
   io.readLines  := PopCount(io.axi.map(_.r.fire))
   io.wroteLines := PopCount(io.axi.map(_.b.fire))
-  val ended = PopCount(reads.map(_.fire) ++ stores.map(_.fire))
+  val ended = readsEnded +& storesEnded
   // A request is counted in the cycle after it was taken.
   val begun = started.map(s => RegNext(s, false.B))
   outstanding := outstanding + PopCount(begun) - ended
   io.quiet    := outstanding === 0.U && !begun.reduce(_ || _) && blocking
   assert(!(outstanding === 0.U && ended =/= 0.U && PopCount(begun) === 0.U), "an answer without a request")
+}
+
+/** A register for the requests of a client of several ports: which port they go to and whose turn it is there follows
+  * from it. The next comes in the cycle in which one leaves.
+  */
+class RequestStage[T <: Data](gen: T) extends Module {
+  val io = IO(new Bundle {
+    val in  = Flipped(Decoupled(gen))
+    val out = Decoupled(gen)
+  })
+  val valid = RegInit(false.B)
+  io.in.ready  := !valid || io.out.ready
+  io.out.valid := valid
+  io.out.bits  := RegEnable(io.in.bits, io.in.ready)
+  when(io.in.ready) { valid := io.in.valid }
 }

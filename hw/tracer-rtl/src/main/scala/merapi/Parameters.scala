@@ -116,6 +116,9 @@ case class TracerParameters(
   val greysPerLine: Int = lineBits / (objectBits + 1)
   require(greyDepth >= 4 * (slots + greysPerLine), s"greyDepth of preset $name is too small for $slots slots")
 
+  /** A register more where all lanes meet: with so many, what is decided there takes the better part of a cycle. */
+  val wide: Boolean = lanes > 4
+
   /** Lines that a lane asks for ahead of long objects. */
   val prefetches: Int = 4
 

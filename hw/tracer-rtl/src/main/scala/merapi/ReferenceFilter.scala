@@ -28,7 +28,7 @@ class CrookedReference(p: TracerParameters) extends Bundle {
   * come here. In order, one a cycle; whoever sends a host's reference hears of its end through `ended` or from a bank.
   *
   * Three stages, each ready by its own registers: address to offset; inside the heap and aligned; limit and, beside it,
-  * the recently tested.
+  * the recently tested. With many banks what goes on stands in a register before them.
   *
   * The recent filter holds references that were sent to a bank. A bank that drops one flags its source, and the filter
   * is emptied before flagged chunks are swept, so that a reference stopped here is marked or will be offered again.
@@ -40,9 +40,9 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val invalidate = Input(Bool())
     val in         = Flipped(Decoupled(new RawReference(p)))
     val out        = Decoupled(new Reference(p))
-    val bank       = Output(UInt(p.laneLog2.W))     // of `out`
-    val ended      = Output(UInt(3.W))              // a bit for each reference that ended here, of those that count
-    val outside    = Output(Bool())
+    val bank       = Output(UInt(p.lanes.W))        // of `out`, a bit for each; none without `out`
+    val ended      = Output(UInt(3.W))              // a bit for each that ended here, of those that count: a cycle late
+    val outside    = Output(Bool())                 // the same, as the next two
     val above      = Output(Bool())
     val filtered   = Output(Bool())
     val quiet      = Output(Bool())
@@ -132,10 +132,20 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   sent.flag            := c.rescanFlag(result.data.source)
   sent.host            := result.data.host
   out.io.enq.bits.bank := Bank.of(p, sent.bit)
-  io.out.valid         := out.io.deq.valid
-  io.out.bits          := out.io.deq.bits.reference
-  io.bank              := out.io.deq.bits.bank
-  out.io.deq.ready     := io.out.ready
+  private val banks = Mux(out.io.deq.valid, UIntToOH(out.io.deq.bits.bank, p.lanes), 0.U)
+  val leaves        = RegInit(false.B)
+  if (p.wide) {
+    out.io.deq.ready := !leaves || io.out.ready
+    when(out.io.deq.ready) { leaves := out.io.deq.valid }
+    io.out.valid := leaves
+    io.out.bits  := RegEnable(out.io.deq.bits.reference, out.io.deq.ready)
+    io.bank      := RegEnable(banks, 0.U, out.io.deq.ready)
+  } else {
+    out.io.deq.ready := io.out.ready
+    io.out.valid     := out.io.deq.valid
+    io.out.bits      := out.io.deq.bits.reference
+    io.bank          := banks
+  }
   // Whether it goes on is known late. One that is known is remembered once more, and one at or above its limit, which
   // does not change before everything is forgotten, does not pass next time either.
   val remember = check.io.out.fire && !result.data.host
@@ -146,11 +156,14 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     entries.write(Mux(sweeping, sweepNext, indexOf(result.obj)), now)
   }
 
-  io.outside  := found.io.deq.valid && outside && !f.uncounted
-  io.above    := check.io.out.fire && !result.below && !result.data.uncounted
-  io.filtered := check.io.out.fire && result.below && known && !result.data.uncounted
-  io.ended    := Cat(ends && !f.uncounted, io.above, io.filtered)
-  io.quiet    := !io.in.valid && !found.io.deq.valid && !check.io.busy && !out.io.deq.valid
+  val judged     = RegNext(check.io.out.fire && !result.data.uncounted, false.B)
+  val belowLate  = RegNext(result.below)
+  val passesLate = RegNext(passes)
+  io.outside  := RegNext(found.io.deq.valid && outside && !f.uncounted, false.B)
+  io.above    := judged && !belowLate
+  io.filtered := judged && belowLate && !passesLate
+  io.ended    := Cat(RegNext(ends && !f.uncounted, false.B), io.above, io.filtered)
+  io.quiet    := !io.in.valid && !found.io.deq.valid && !check.io.busy && !out.io.deq.valid && !leaves
 
   io.crooked.valid       := RegNext(found.io.deq.valid && crooked, false.B)
   io.crooked.bits.offset := RegNext(offset)

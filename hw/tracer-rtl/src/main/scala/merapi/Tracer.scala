@@ -20,7 +20,9 @@ class Tracer(p: TracerParameters) extends Module {
   private val readers      = CorePorts.readers(p) + 3
   private val writers      = CorePorts.writers(p) + 2
   override def desiredName = "Tracer"
-  val memory               = Module(new MemoryPorts(p, readers, writers, exemptReaders = 3, exemptWriters = 2))
+  val memory = Module(
+    new MemoryPorts(p, readers, writers, exemptReaders = 3, exemptWriters = 2, together = CorePorts.ofTile)
+  )
   val io = IO(new Bundle {
     val axi         = Vec(p.ports, new AxiPort(p, memory.readIdBits, memory.writeIdBits))
     val windowBytes = Input(UInt(64.W))
@@ -28,7 +30,8 @@ class Tracer(p: TracerParameters) extends Module {
     val status      = Output(new TracerStatus)
   })
   val control  = Module(new Control(p))
-  val core     = withReset(reset.asBool || control.io.orders.clear)(Module(new TracerCore(p)))
+  val clear    = reset.asBool || control.io.orders.clear
+  val core     = withReset(clear)(Module(new TracerCore(p)))
   val reporter = Module(new Reporter(p))
   val page     = Module(new ControlPage(p))
   val counters = Module(new Counters(p))
@@ -39,14 +42,35 @@ class Tracer(p: TracerParameters) extends Module {
   memory.io.grants      := control.io.grants
   memory.io.suppress    := control.io.orders.suppress
   memory.io.block       := control.io.orders.block
-  private val controlReads = Seq(control.io.latchRead, control.io.read, control.io.fetchRead)
+  private val controlReads  = Seq(control.io.latchRead, control.io.read, control.io.fetchRead)
+  private val controlWrites = Seq(reporter.io.write, page.io.memory)
   memory.io.reads.zip(core.io.reads ++ controlReads).foreach { case (a, b) => a <> b }
-  memory.io.writes.zip(core.io.writes :+ reporter.io.write :+ page.io.memory).foreach { case (a, b) => a <> b }
+  memory.io.writes.zip(core.io.writes ++ controlWrites).foreach { case (a, b) => a <> b }
+  // Before several ports requests stand in registers; those of the core are reset with it.
+  private val staged = WireDefault(false.B) // requests of the control side
+  if (p.ports > 1) {
+    def stage[T <: Data](clients: Seq[DecoupledIO[T]], ports: Seq[DecoupledIO[T]]): Seq[Bool] =
+      clients.zip(ports).map { case (client, port) =>
+        val stage = Module(new RequestStage(chiselTypeOf(client.bits)))
+        stage.io.in <> client
+        port <> stage.io.out
+        stage.io.out.valid
+      }
+    val ofCore = core.io.reads.size
+    withReset(clear) {
+      stage(core.io.reads.map(_.request), memory.io.reads.map(_.request))
+      stage(core.io.writes.map(_.request), memory.io.writes.map(_.request))
+    }
+    staged := VecInit(
+      stage(controlReads.map(_.request), memory.io.reads.drop(ofCore).map(_.request)) ++
+        stage(controlWrites.map(_.request), memory.io.writes.drop(core.io.writes.size).map(_.request))
+    ).asUInt.orR
+  }
 
   control.io.who         := io.who
   control.io.windowLines := windowLines
   control.io.core        := core.io.status
-  control.io.memoryQuiet := memory.io.quiet
+  control.io.memoryQuiet := memory.io.quiet && !staged
   control.io.fault       := FaultReport.first(Seq(memory.io.fault, core.io.fault))
   core.io.powerUp        := reset.asBool
   core.io.config         := control.io.config

@@ -7,7 +7,8 @@ import chisel3.util._
 object CorePorts {
 
   /** Readers: per lane lines, bitmap, spill; then shapes, live, sweep, limits, chaser. */
-  def readers(p: TracerParameters): Int = 3 * p.lanes + 5
+  def readers(p: TracerParameters): Int = ofTile * p.lanes + 5
+  val ofTile: Int                       = 3
 
   /** Writers: per lane bitmap and spill; then live words and clearing. */
   def writers(p: TracerParameters): Int = 2 * p.lanes + 2
@@ -64,7 +65,7 @@ class TracerCore(p: TracerParameters) extends Module {
   val stop     = RegNext(io.orders.hold, false.B)
   val released = RegInit(false.B)
   released := sweep.io.busy && (released || sweep.io.blocked)
-  val hold = stop || (sweep.io.busy && !released)
+  val hold = stop || RegNext(sweep.io.busy && !released, false.B)
 
   val arraysWait = RegNext(stores.map(_.io.deep).reduce(_ || _), false.B)
 
@@ -73,21 +74,25 @@ class TracerCore(p: TracerParameters) extends Module {
   flags.io.drops.zip(banks).foreach { case (to, b) => to := b.io.drop }
   flags.io.unflag := io.orders.unflag
 
-  // The crossing: of each port of the lanes one of its own, which meet before the bank.
-  private val crossings = (0 until p.scanPorts).map(i => filters.indices.filter(_ % p.scanPorts == i).map(filters(_)))
-  filters.foreach(_.io.out.ready := false.B)
-  hostFilter.io.out.ready := false.B
-  for ((bank, b) <- banks.zipWithIndex) {
-    val queues = crossings.zipWithIndex.map { case (some, j) =>
-      val sources = if (j == 0) some :+ hostFilter else some
-      val pick    = Module(new RRArbiter(new Reference(p), sources.size))
-      for ((source, i) <- sources.zipWithIndex) {
-        pick.io.in(i).valid := source.io.out.valid && source.io.bank === b.U
-        pick.io.in(i).bits  := source.io.out.bits
-        when(source.io.bank === b.U) { source.io.out.ready := pick.io.in(i).ready }
+  // The crossing: of each port of the lanes one of its own, which meet before the bank. The host's references take the
+  // first.
+  private val crossings = Seq.tabulate(p.scanPorts)(j =>
+    filters.indices.filter(_ % p.scanPorts == j).map(filters(_)) ++ (if (j == 0) Some(hostFilter) else None)
+  )
+  private val picks = crossings.map(sources =>
+    banks.indices.map { b =>
+      val pick = Module(new RoundArbiter(new Reference(p), sources.size))
+      for ((in, source) <- pick.io.in.zip(sources)) {
+        in.valid := source.io.bank(b)
+        in.bits  := source.io.out.bits
       }
-      Queue(pick.io.out, p.markQueue)
+      pick
     }
+  )
+  for ((sources, of) <- crossings.zip(picks); (source, i) <- sources.zipWithIndex)
+    source.io.out.ready := of.map(_.io.in(i).ready).reduce(_ || _)
+  for ((bank, b) <- banks.zipWithIndex) {
+    val queues = picks.map(of => Queue(of(b).io.out, p.markQueue))
     if (queues.size == 1) bank.io.in <> queues.head
     else {
       val meet = Module(new RRArbiter(new Reference(p), queues.size))
@@ -111,7 +116,11 @@ class TracerCore(p: TracerParameters) extends Module {
     store.io.giveBack <> lane.io.giveBack
     for ((port, j) <- lane.io.references.zipWithIndex) {
       val filter = filters(p.scanPorts * i + j)
-      filter.io.in <> port
+      if (p.wide) {
+        val stage = Module(new RequestStage(new RawReference(p)))
+        stage.io.in <> port
+        filter.io.in <> stage.io.out
+      } else filter.io.in <> port
       filter.io.config     := c
       filter.io.invalidate := io.orders.invalidate || io.orders.forget
       filter.io.fill       := limits.io.fill
@@ -165,9 +174,9 @@ class TracerCore(p: TracerParameters) extends Module {
   chaser.io.dropShapes := io.orders.dropShapes
   chaser.io.fill       := limits.io.fill
   limits.io.ask(lanes.size + filters.size + 2) <> chaser.io.ask
-  private val greysEnded = hostFilter.io.ended.asBools.map(late) ++ banks.map(_.io.answer.valid)
+  private val greysEnded = hostFilter.io.ended.asBools ++ banks.map(b => late(b.io.answer.valid))
   io.greyEnds.count   := RegNext(PopCount(greysEnded), 0.U)
-  io.greyEnds.refused := RegNext(banks.map(b => b.io.answer.valid && b.io.answer.bits).reduce(_ || _), false.B)
+  io.greyEnds.refused := RegNext(any(banks.map(b => late(b.io.answer.valid && b.io.answer.bits))), false.B)
   hostFilter.io.fill  := limits.io.fill
   limits.io.ask(lanes.size + filters.size) <> hostFilter.io.ask
   limits.io.ask(lanes.size + filters.size + 1) <> sweep.io.ask
@@ -177,7 +186,7 @@ class TracerCore(p: TracerParameters) extends Module {
   limits.io.invalidate := io.orders.invalidate
   walker.io.config     := c
   live.io.config       := c
-  live.io.flush        := io.orders.flush && merges.map(_.io.empty).reduce(_ && _)
+  live.io.flush        := io.orders.flush && late(all(merges.map(_.io.empty))) // no update comes
   sweep.io.config      := c
   sweep.io.slice <> io.slice
   sweep.io.hold          := stop
@@ -249,9 +258,9 @@ class TracerCore(p: TracerParameters) extends Module {
   private val laneEvents               = lanes.map(l => RegNext(l.io.events, 0.U.asTypeOf(l.io.events)))
   private val marked                   = banks.map(b => late(b.io.marked))
   private val already                  = banks.map(b => late(b.io.already))
-  private val outside                  = allFilters.map(f => late(f.io.outside))
-  private val above                    = allFilters.map(f => late(f.io.above))
-  private val filtered                 = filters.map(f => late(f.io.filtered))
+  private val outside                  = allFilters.map(_.io.outside)
+  private val above                    = allFilters.map(_.io.above)
+  private val filtered                 = filters.map(_.io.filtered)
   private def sum(xs: Seq[UInt]): UInt = xs.map(_.pad(10)).reduce(_ + _)
   import Contract.Counter
   event(Counter.ObjectsMarked, PopCount(marked))
@@ -266,13 +275,13 @@ class TracerCore(p: TracerParameters) extends Module {
   event(Counter.ShapeHits, PopCount(laneEvents.map(_.hit)))
   event(Counter.ShapeMisses, PopCount(laneEvents.map(_.missed)))
   event(Counter.ShapeAbsent, walker.io.absent)
-  event(Counter.BitmapReads, PopCount(banks.map(_.io.fill.request.fire) :+ sweep.io.lines))
-  event(Counter.BitmapWrites, PopCount(banks.map(_.io.writeBack.request.fire)))
-  event(Counter.SpillWrites, PopCount(stores.map(_.io.spilled)))
-  event(Counter.SpillReads, PopCount(stores.map(_.io.refilled)))
+  event(Counter.BitmapReads, PopCount((banks.map(_.io.fill.request.fire) :+ sweep.io.lines).map(late)))
+  event(Counter.BitmapWrites, PopCount(banks.map(b => late(b.io.writeBack.request.fire))))
+  event(Counter.SpillWrites, PopCount(stores.map(s => late(s.io.spilled))))
+  event(Counter.SpillReads, PopCount(stores.map(s => late(s.io.refilled))))
   event(Counter.GreysDropped, PopCount(banks.map(_.io.drop.valid)))
   event(Counter.GreysStale, PopCount(laneEvents.map(_.stale)))
-  event(Counter.HeapLines, PopCount(laneEvents.map(_.fetched) :+ chaser.io.read.request.fire))
+  event(Counter.HeapLines, PopCount(laneEvents.map(_.fetched) :+ late(chaser.io.read.request.fire)))
   event(Counter.StallMemory, PopCount(laneEvents.map(_.stallMemory)))
   event(Counter.StallBitmap, PopCount(laneEvents.map(_.stallMark)))
   event(Counter.StallGrey, PopCount(laneEvents.map(_.stallGrey)))

@@ -41,9 +41,10 @@ class TurnArbiter[T <: Data](gen: T, count: Int, gather: Boolean = false, noteBi
       taken := go
       gathered.zip(io.in).zipWithIndex.foreach { case ((g, in), i) => g := Mux(turn(i), in.bits.asUInt, 0.U) }
     }
-    out.io.enq.valid        := taken.orR
-    out.io.enq.bits.client  := OHToUInt(taken)
-    out.io.enq.bits.request := gathered.reduce(_ | _).asTypeOf(gen)
+    out.io.enq.valid       := taken.orR
+    out.io.enq.bits.client := OHToUInt(taken)
+    // As wide as a table at each level.
+    out.io.enq.bits.request := gathered.grouped(6).map(_.reduce(_ | _)).reduce(_ | _).asTypeOf(gen)
   } else {
     moves                   := out.io.enq.ready
     out.io.enq.valid        := go.orR

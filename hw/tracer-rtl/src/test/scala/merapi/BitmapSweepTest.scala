@@ -41,10 +41,8 @@ class SweepHarness(p: TracerParameters) extends Module {
   * no other; of regions that have no limit no line is read; while it is held and quiet nothing is on its way.
   */
 class BitmapSweepTest extends BlockTest {
-  private val two = p.copy(lanes = 2)
-
-  test("finds the greys of a slice and tells of a limit that cannot be") {
-    simulate(new SweepHarness(two)) { sweep =>
+  for (lanes <- Seq(2, 8)) test(s"finds the greys of a slice and tells of a limit that cannot be, lanes: $lanes") {
+    simulate(new SweepHarness(p.copy(lanes = lanes))) { sweep =>
       greys(sweep)
       wrongLimits(sweep)
     }
@@ -93,10 +91,11 @@ class BitmapSweepTest extends BlockTest {
       for (_ <- 0 until 8) {
         val first = random.nextInt(regions)
         val count = if (random.nextInt(4) == 0) 1 else random.nextInt(regions - first + 1)
-        val want  = Seq.fill(2)(mutable.Queue.empty[BigInt])
+        val want  = Seq.fill(sweep.io.greys.size)(mutable.Queue.empty[BigInt])
         for (r <- first until first + count; m <- marks.range(r * perRegion, limits(r))) {
           val line = m / 512
-          val bank = (0 until 5).map(i => (line >> i) & 1).reduce(_ ^ _)
+          val bits = sweep.io.greys.size match { case 2 => 1; case 8 => 3 }
+          val bank = (0 until 5).map(i => (line >> (i * bits)) & (sweep.io.greys.size - 1)).reduce(_ ^ _)
           want(bank) += BigInt(m) << (alignmentLog2 - 3)
         }
         val wanted = (first until first + count).flatMap(r => (r * perRegion until limits(r)).map(_ / 512)).toSet
@@ -142,7 +141,7 @@ class BitmapSweepTest extends BlockTest {
         }
         assert(want.forall(_.isEmpty), s"seed $seed: greys $want of $count regions from $first did not come")
       }
-      assert(came > 300, s"seed $seed: $came greys")
+      assert(came > 200, s"seed $seed: $came greys")
     }
 
   private def wrongLimits(sweep: SweepHarness): Unit =

@@ -95,7 +95,7 @@ class MemoryPortsTest extends BlockTest {
   }
 
   test("answers each request once, from its port, and lets pass nothing else") {
-    simulate(new MemoryPorts(four, readers, writers, readsExempt, writesExempt)) { memory =>
+    simulate(new MemoryPorts(four, readers, writers, readsExempt, writesExempt, together = 3)) { memory =>
       for (seed <- seeds(4)) {
         val random = new Random(seed)
         restart(memory)

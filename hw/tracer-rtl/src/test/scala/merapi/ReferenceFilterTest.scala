@@ -16,6 +16,7 @@ class FilterHarness(p: TracerParameters) extends Module {
     val invalidate = Input(Bool())
     val in         = chiselTypeOf(filter.io.in)
     val out        = chiselTypeOf(filter.io.out)
+    val bank       = Output(UInt(p.lanes.W))
     val ended      = Output(UInt(2.W))
     val quiet      = Output(Bool())
     val fault      = Valid(new FaultReport)
@@ -25,6 +26,7 @@ class FilterHarness(p: TracerParameters) extends Module {
   filter.io.invalidate := io.invalidate
   filter.io.in <> io.in
   io.out <> filter.io.out
+  io.bank        := filter.io.bank
   filter.io.fill := limits.io.fill
   limits.io.ask(0) <> filter.io.ask
   limits.io.config     := io.config
@@ -42,13 +44,16 @@ class FilterHarness(p: TracerParameters) extends Module {
   io.read <> limits.io.read
 }
 
-/** Which references go on: inside the heap, below their region's limit, not tested lately; limits read from the table
-  * once per line and again after a pause.
+/** Which references go on and to which bank: inside the heap, below their region's limit, not tested lately; limits read
+  * from the table once per line and again after a pause.
   */
 class ReferenceFilterTest extends BlockTest {
   private val regions = 40
-  test("lets pass what is below its limit") {
-    simulate(new FilterHarness(p)) { filter =>
+  for (lanes <- Seq(1, 8)) test(s"lets pass what is below its limit, lanes: $lanes") {
+    val wide = p.copy(lanes = lanes)
+    // Groups of as many bits of a line's number as a bank's number has.
+    def bankOf(bit: BigInt): Int = (0 until 5).map(i => ((bit >> (9 + i * wide.laneLog2)) % lanes).toInt).reduce(_ ^ _)
+    simulate(new FilterHarness(wide)) { filter =>
       for (seed <- seeds(4)) {
         val random = new Random(seed)
         val memory = new Memory(random)
@@ -71,6 +76,9 @@ class ReferenceFilterTest extends BlockTest {
         def cycle(): Unit = {
           memory.serve(filter.io.read)
           assert(!filter.io.fault.valid.peek().litToBoolean, s"seed $seed: a fault")
+          val bank =
+            if (is(filter.io.out.valid)) BigInt(1) << bankOf(filter.io.out.bits.bit.peek().litValue) else BigInt(0)
+          assert(filter.io.bank.peek().litValue == bank, s"seed $seed: another bank")
           if (filter.io.out.valid.peek().litToBoolean && filter.io.out.ready.peek().litToBoolean) {
             val obj = filter.io.out.bits.bit.peek().litValue
             // In order; what is missing in between was tested since the last time that everything was forgotten.
@@ -112,6 +120,7 @@ class ReferenceFilterTest extends BlockTest {
           var left = 2000
           while (!filter.io.quiet.peek().litToBoolean && left > 0) { cycle(); left -= 1 }
           assert(left > 0, s"seed $seed: no end")
+          cycle() // what ended is told a cycle later
           assert(passed + ended == sent, s"seed $seed: $sent references, $passed passed and $ended ended")
           expected.foreach(obj => assert(tested(obj), s"seed $seed: object $obj did not pass and was not tested"))
           expected.clear()

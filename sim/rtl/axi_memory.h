@@ -109,8 +109,12 @@ class AxiMemory {
       if (inside && counts_.writes == options_.write_error_at) response = kSlaveError;
       if (a.address == options_.write_error_line) response = options_.error_response;
       if (response == kOkay) {
+        bool page = offset < MERAPI_CONTROL_BYTES && !write_failed_;
+        if (page && options_.on_page) options_.on_page(part->window.base, offset, a.line);
         write_line(part->window.base, offset, a.line, a.strobe, options_.events);
         if (offset < MERAPI_CONTROL_BYTES) news_ = true;
+      } else {
+        write_failed_ = true;
       }
       ports_[a.port].written.push_back({a.id, response});
     } else {
@@ -132,7 +136,7 @@ class AxiMemory {
   std::vector<uint32_t> free_, finished_;
   AccessCounts counts_;
   uint64_t looks_ = 0;
-  bool news_ = false;
+  bool news_ = false, write_failed_ = false;
 };
 
 }  // namespace merapi::sim::rtl

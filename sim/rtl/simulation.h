@@ -13,6 +13,7 @@
 #include "sim/engine/engine.h"
 #include "sim/rtl/plugin.h"
 #include "sim/rtl/timing.h"
+#include "sim/rtl/window_access.h"
 
 namespace merapi::sim::rtl {
 
@@ -29,6 +30,8 @@ struct SimulationOptions {
   std::function<void(uint64_t address, bool write)> on_access;
   // Told of every address that has left a port, with its id: in the order in which they left, before on_access.
   std::function<void(uint32_t id, uint64_t address, bool write)> on_address;
+  // Told of every line of the control page that is about to change, until the write of a line has failed, for tests.
+  std::function<void(const uint8_t* window, uint64_t address, const Line& line)> on_page;
   // Responses are withheld with this probability per cycle, for tests.
   uint32_t stall_percent = 0;
   uint64_t seed = 1;

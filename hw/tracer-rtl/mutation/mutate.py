@@ -41,6 +41,8 @@ RANDOM = re.compile(r"Rtl(Trace\.|Wide\.(LargestHeap|ManyRegions)$)")
 # What a run without a mutant needs of the processor, times this: more is a hang.
 PATIENCE = 3
 LEAST_PATIENCE = 3  # seconds
+# More than are wanted are put into the design: those that no run can reach (unreachable.json) are left out.
+SPARE = 1.15
 MARK = re.compile(r"^mutate .*?-mode (\S+)(.*)$")
 
 
@@ -52,7 +54,8 @@ def fail(message: str) -> None:
 def make(arguments: argparse.Namespace) -> int:
     out: Path = arguments.out
     out.mkdir(parents=True, exist_ok=True)
-    width = arguments.count.bit_length()
+    made = math.ceil(arguments.count * SPARE)
+    width = made.bit_length()
     files = sorted(arguments.rtl.glob("*.sv"))
     if not files:
         fail(f"expected SystemVerilog in {arguments.rtl}, found none")
@@ -66,7 +69,7 @@ def make(arguments: argparse.Namespace) -> int:
     (out / "make.ys").write_text(
         f"read_verilog -sv {names[False]}\nread_verilog -sv -lib {names[True]}\n"
         "hierarchy -check -top Tracer\nproc\nopt_expr\n"
-        f"mutate -list {arguments.count} -seed {arguments.seed} -ctrl mutant {width} 1 -o mutants.txt {logic}\n"
+        f"mutate -list {made} -seed {arguments.seed} -ctrl mutant {width} 1 -o mutants.txt {logic}\n"
         "script mutants.txt\n"
         "write_verilog -noattr mutated.v\n"
     )
@@ -77,16 +80,29 @@ def make(arguments: argparse.Namespace) -> int:
     )  # fmt: skip
     if done.returncode != 0:
         fail(f"Yosys failed: {(done.stderr or done.stdout).strip()[-600:]}")
-    found = len(mutants(out / "mutants.txt"))
-    if found != arguments.count:
-        fail(f"expected {arguments.count} mutants, found {found}")
-    print(f"mutate: {found} mutants in {out / 'mutated.v'}")
+    found = mutants(out / "mutants.txt")
+    if len(found) != made:
+        fail(f"expected {made} mutants, found {len(found)}")
+    reachable = [n for n, entry in found.items() if out_of_reach(entry) is None]
+    if len(reachable) < arguments.count:
+        fail(f"expected {arguments.count} mutants that a run can reach, found {len(reachable)} of {made}")
+    (out / "chosen.json").write_text(json.dumps(reachable[: arguments.count]) + "\n")
+    print(f"mutate: {arguments.count} mutants in {out / 'mutated.v'}, {made - len(reachable)} of {made} out of reach")
     return 0
 
 
-def mutants(path: Path) -> list[dict[str, str]]:
-    """What Yosys chose, in the order of the numbers that select them, from 1."""
-    out = []
+def out_of_reach(entry: dict[str, str]) -> str | None:
+    """Why no run of the regression is long enough to see this mutant; None: it may be seen."""
+    for rule in json.loads((HERE / "unreachable.json").read_text()):
+        if (entry["module"] == rule["module"] and re.fullmatch(rule["cell"], entry["cell"])
+                and int(entry.get("portbit", 0)) >= rule["from"]):  # fmt: skip
+            return str(rule["why"])
+    return None
+
+
+def mutants(path: Path) -> dict[int, dict[str, str]]:
+    """What Yosys chose, by the number that selects it, from 1."""
+    out: dict[int, dict[str, str]] = {}
     for line in path.read_text().splitlines():
         m = MARK.match(line)
         if not m:
@@ -101,7 +117,7 @@ def mutants(path: Path) -> list[dict[str, str]]:
                 entry[option[1:]] = value.lstrip("\\")
             elif option == "-cell":
                 entry["cell"] = value.split("$")[1] if value.startswith("$") else value.lstrip("\\")
-        out.append(entry)
+        out[len(out) + 1] = entry
     return out
 
 
@@ -225,7 +241,8 @@ def baseline(verdicts: Verdicts, test: Path, every: list[Run]) -> dict[Run, floa
 
 
 def hunt(arguments: argparse.Namespace) -> int:
-    chosen = mutants(arguments.list)
+    made = mutants(arguments.list)
+    chosen = json.loads((arguments.list.parent / "chosen.json").read_text())
     explained = {e["mutant"] for e in json.loads(arguments.survivors.read_text())}
     verdicts = Verdicts(
         arguments.verdicts, digest(arguments.list.parent / "mutated.v"), digest(arguments.test), explained
@@ -243,7 +260,7 @@ def hunt(arguments: argparse.Namespace) -> int:
         known = verdicts.known.get(str(number), {})
         if known and (known["verdict"] != "survives" or label(known) in explained):
             return known
-        entry: dict[str, Any] = {"number": number, "seconds": 0.0, "passed": [], **chosen[number - 1]}
+        entry: dict[str, Any] = {"number": number, "seconds": 0.0, "passed": [], **made[number]}
         entry |= {k: known[k] for k in ("seconds", "passed") if k in known}
         left = [r for r in every if str(r) not in entry["passed"]]
         if not left:
@@ -268,7 +285,7 @@ def hunt(arguments: argparse.Namespace) -> int:
         print(f"{number:4} {entry['verdict']:8} {entry['seconds']:5.1f} s {label(entry)} {entry['why']}", flush=True)
         return entry
 
-    numbers = arguments.only or range(1, len(chosen) + 1)
+    numbers = arguments.only or chosen
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
         results = [r for r in pool.map(one, numbers) if r is not None]
     left = len(numbers) - len(results)

@@ -121,6 +121,42 @@ TEST(RtlBits, ShapeTablesOfEverySize) {
   }
 }
 
+// Spill areas of 2^k lines a lane, up to as many as a window can hold: all of it is there for greys.
+TEST(RtlBits, SpillAreasOfEverySize) {
+  const uint32_t nodes = lanes() == 1 ? 3000 : 16'000 * lanes();
+  const unsigned lines = lanes() * 64, largest = 41 - unsigned(__builtin_ctz(lines));
+  for (unsigned log2 = lanes() == 1 ? 9 : largest - 3; log2 <= largest; log2++) {
+    WindowShape s;
+    s.region_log2 = 20;
+    s.regions = 16;
+    s.spill_bytes = uint64_t{lines} << log2;
+    Bits b(s);
+    b.all_live();
+    Random random(1);
+    merapi_shape node{};
+    node.klass_word = kMany;
+    node.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    node.size_words = 3;
+    b.window.put_shape(node, {{12, 2}});
+    auto narrow = [&](uint64_t i) { return (s.heap_base + (4 << 20) + 24 * i - s.narrow_base) >> s.narrow_shift; };
+    std::vector<uint64_t> elements(nodes);
+    for (uint32_t i = 0; i < nodes; i++) {
+      const uint64_t at = (4 << 20) + 24 * uint64_t{i};
+      b.klass(at, kMany);
+      const uint32_t edges[] = {uint32_t(narrow(random.below(nodes))), uint32_t(narrow(random.below(nodes)))};
+      std::memcpy(b.window.heap() + at + 12, edges, sizeof edges);
+      elements[i] = narrow(i);
+    }
+    b.array(64, elements);
+    b.window.mark(0, 64);
+    b.begin({60, 60, 100, 1}).trace(0, s.regions);
+    b.finish();
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes) << "2^" << log2;
+    EXPECT_GT(b.machine->counter(MERAPI_COUNTER_SPILL_WRITES), 0u) << "2^" << log2;
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_GREYS_DROPPED), 0u) << "2^" << log2;
+  }
+}
+
 // Live words of regions whose lines push each other out of the table on chip, while the memory takes its time for what
 // is written: a line that is read again has what was written before.
 TEST(RtlBits, LiveWordsOfLinesThatAlternate) {

@@ -23,8 +23,11 @@ RtlMachineOptions watched(RtlMachineOptions o, AreaCounter* counter) {
 
 class RtlDevice : public TracedDevice {
  public:
-  RtlDevice(Window* window, const RtlMachineOptions& options)
-      : counter_(window), machine_(window, watched(options, &counter_)) {}
+  RtlDevice(Window* window, const RtlMachineOptions& options, const std::function<void(RtlMachine*)>& at_end)
+      : counter_(window), machine_(window, watched(options, &counter_)), at_end_(at_end) {}
+  ~RtlDevice() override {
+    if (at_end_) at_end_(&machine_);
+  }
   WindowHost& host() override { return machine_; }
   bool attach() override { return machine_.attach(); }
   void advance(Random* r) override { machine_.run(r->percent(80) ? r->between(1, 100) : r->between(100, 3000)); }
@@ -40,6 +43,7 @@ class RtlDevice : public TracedDevice {
  private:
   AreaCounter counter_;
   RtlMachine machine_;
+  const std::function<void(RtlMachine*)> at_end_;
 };
 
 }  // namespace
@@ -56,10 +60,11 @@ RtlMachineOptions choose_machine(const std::string& preset, Random* r) {
   return o;
 }
 
-merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset) {
-  return [preset](Window* window, Random* r, const TraceKnobs& knobs) -> std::unique_ptr<TracedDevice> {
+merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset,
+                                           const std::function<void(RtlMachine*)>& at_end) {
+  return [preset, at_end](Window* window, Random* r, const TraceKnobs& knobs) -> std::unique_ptr<TracedDevice> {
     if (knobs.no_spill) window->directory()->area[MERAPI_AREA_SPILL] = {0, 0};
-    return std::make_unique<RtlDevice>(window, choose_machine(preset, r));
+    return std::make_unique<RtlDevice>(window, choose_machine(preset, r), at_end);
   };
 }
 

@@ -2,6 +2,7 @@
 #ifndef MERAPI_SIM_RTL_TEST_RTL_DEVICE_H_
 #define MERAPI_SIM_RTL_TEST_RTL_DEVICE_H_
 
+#include <functional>
 #include <string>
 
 #include "sim/rtl/test/rtl_machine.h"
@@ -12,7 +13,9 @@ namespace merapi::sim::rtl::test {
 // Random memory latency and order, back-pressure and stalls.
 RtlMachineOptions choose_machine(const std::string& preset, merapi::sim::test::Random* random);
 // Makes simulated tracers of `preset` for random_trace, with memories of choose_machine().
-merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset);
+// `at_end` sees each of them when it is no longer needed.
+merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset,
+                                           const std::function<void(RtlMachine*)>& at_end = {});
 
 }  // namespace merapi::sim::rtl::test
 

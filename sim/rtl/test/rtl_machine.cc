@@ -4,6 +4,8 @@
 #include <cstdlib>
 #include <utility>
 
+#include "sim/rtl/test/page_check.h"
+
 namespace merapi::sim::rtl::test {
 
 std::string chosen_preset() {
@@ -19,6 +21,7 @@ unsigned lanes() {
 RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
   SimulationOptions s = o.simulation;
   s.events = true;
+  s.on_page = check_page_write;
   simulation = make_simulation(o.preset, {w->base, w->bytes}, make_random_timing(o.timing), s);
 }
 

@@ -72,7 +72,12 @@ def test_host(preset):
 
 @pytest.mark.parametrize("preset", presets())
 def test_directed(preset):
-    run("RtlDirected.*:RtlGrey.*:RtlBits.*:RtlEpochs.*", preset)
+    run("RtlDirected.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlManyObjects.*", preset)
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_work_is_as_recorded(preset):
+    run("RtlWork.*:RtlWorkSmallSpill.*:RtlWorkRandom.*", preset)
 
 
 def test_contexts():

@@ -74,7 +74,9 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val scan      = Decoupled(new ScanJob(p))
     val walk      = Decoupled(new WalkJob(p))
     val continue  = Decoupled(new Detour(p))
+    val settled   = Valid(UInt(log2Ceil(p.slots).W))  // a cycle after it came: needs its slot no more
     val end       = Valid(UInt(log2Ceil(p.slots).W))
+    val slotless  = Output(Bool())                    // of `end`: it was settled
     val scanned   = Output(Bool())
     val looked    = Valid(new Looked(p))              // an instance that has been sized, a cycle late
     val slotsRead = Output(UInt(ScanJob.slots(p).W))  // a cycle late
@@ -84,7 +86,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   })
   import Contract.ShapeKind
   // A queue. Its next place is written whether or not the line in hand comes: that is known late.
-  private val depth = 4 max p.lineQueue / 2
+  private val depth = p.lineQueue
   val stage         = Mem(depth, new EvaluateJob(p))
   private val ptr   = log2Ceil(depth)
   val enqAt         = RegInit(0.U((ptr + 1).W))
@@ -192,8 +194,41 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.continue.bits.line  := Mux(needSize, at >> 6, x.shape.extension)
   io.continue.bits.word  := at(5, 2)
 
-  // Where the object goes from here. Given back: reports wait and a pause wants the lane to drain.
-  val stuck = io.hold && sized && !told
+  // This line is all that an object needs, and nobody but the live table hears of it: its slot is free as soon as it
+  // stands here, so that slots are for what the memory is to bring.
+  class Settling extends Bundle {
+    val header, found, report, extended, hasBlocks, extraKnown = Bool()
+    val kind                                                   = UInt(3.W)
+    val beyond                                                 = UInt(8.W)
+    val place                                                  = UInt(3.W)
+  }
+  private def settling(x: EvaluateJob): Settling = {
+    val s = Wire(new Settling)
+    s.header     := x.phase === Phase.Header
+    s.found      := x.found
+    s.report     := x.report
+    s.extended   := x.shape.extended
+    s.hasBlocks  := x.shape.hasBlocks
+    s.extraKnown := x.extraKnown
+    s.kind       := x.shape.kind
+    s.beyond     := x.shape.beyond
+    s.place      := x.obj(2, 0)
+    s
+  }
+  private def isSettled(s: Settling): Bool = {
+    val instance = s.kind === ShapeKind.Instance.U && !s.extended && !(s.hasBlocks && s.beyond(s.place))
+    val array    = s.kind === ShapeKind.PrimArray.U && s.extraKnown
+    s.header && s.found && !s.report && (instance || array)
+  }
+  // Known late in the cycle in which it comes, so judged in the next.
+  io.settled.valid := RegNext(io.in.valid, false.B) && isSettled(RegNext(settling(io.in.bits)))
+  io.settled.bits  := RegNext(io.in.bits.slot)
+  val settled = isSettled(settling(x))
+  io.slotless := settled
+
+  // Where the object goes from here. Given back: reports wait and a pause wants the lane to drain. What is settled waits
+  // for the live table alone, and that for memory alone.
+  val stuck = io.hold && sized && !told && !settled
   io.giveBack.valid    := stuck
   io.giveBack.bits.obj := x.obj
   // An unsized object that was reported is the host's to count.

@@ -40,8 +40,8 @@ case class TracerParameters(
     ports: Int,
     /** References that a lane sends in a cycle, each to a filter of its own: one or two. */
     scanPorts: Int = 1,
-    /** Lines that have come and wait for their shapes; half as many, four at least, wait for their evaluation. A power
-      * of two, at least four; up to 32 cost the same in distributed memory.
+    /** Lines that have come and wait for their shapes; as many wait for their evaluation. A power of two, at least four;
+      * up to 32 cost the same in distributed memory.
       */
     lineQueue: Int = 4,
     /** References that wait for a bank; half as many wait behind a filter. A power of two, at least four. */

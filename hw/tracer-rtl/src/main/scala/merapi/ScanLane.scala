@@ -51,9 +51,9 @@ class LanePiece(p: TracerParameters) extends Piece(p) {
   * any grey store is half full (`arraysWait`) no array goes on that leaves its lane a free slot: what arrays reach would
   * end in the spill area and be scanned long after the lines around it.
   *
-  * An object holds one slot from the limit check to its end, which is known before its last references have left; per
-  * slot there is at most one line request, one queue entry, one continuation: every queue is as deep as there are slots
-  * and is never full.
+  * An object holds one slot from the limit check to its end, which is known before its last references have left, or
+  * until it stands before its evaluation with all that it needs (`settled`); per slot there is at most one line request,
+  * one queue entry, one continuation: every queue is as deep as there are slots and is never full.
   *
   * Every stage is ready by its own registers (queues of two entries and more, or a spare place), so that nothing decides
   * through two of them in a cycle. Only the shape cache holds what is before it, the line in hand.
@@ -321,14 +321,18 @@ class ScanLane(p: TracerParameters) extends Module {
   io.shareOut.bits.obj    := walk.io.piece.bits.obj
   io.shareOut.bits.span   := walk.io.piece.bits.span
   walk.io.piece.ready     := io.shareOut.ready
-  val idle = RegNext(!io.grey.valid && !continued.io.deq.valid && !longs.io.deq.valid && !io.arraysWait, false.B)
+  // Pieces take one of a few slots (`slotNew` is the first that is free). A lane that waits for its first lines would else
+  // take one piece after the other, and arrays would hold most of its slots for as long as they last.
+  val pieceRoom = free((ScanLane.pieces min p.slots) - 1, 0).orR
+  val idle =
+    RegNext(!io.grey.valid && !continued.io.deq.valid && !longs.io.deq.valid && !io.arraysWait && pieceRoom, false.B)
   pieceIn.io.enq.valid := io.shareIn.valid && idle && !io.hold
   pieceIn.io.enq.bits  := io.shareIn.bits
   io.shareIn.ready     := pieceIn.io.enq.ready && idle && !io.hold
 
   // Taken when the evaluator has nothing for the walk, and no grey wants the slot.
   val piece = pieceIn.io.deq.bits
-  takePiece            := pieceIn.io.deq.valid && free.orR && !io.grey.valid && evaluate.io.quiet && walk.io.in.ready
+  takePiece            := pieceIn.io.deq.valid && pieceRoom && !io.grey.valid && evaluate.io.quiet && walk.io.in.ready
   pieceIn.io.deq.ready := takePiece
   walk.io.in <> evaluate.io.walk
   when(evaluate.io.quiet) {
@@ -372,9 +376,10 @@ class ScanLane(p: TracerParameters) extends Module {
     assert(!(queue.io.enq.valid && !queue.io.enq.ready), "more continuations than slots")
   }
 
-  val sized = RegNext(evaluate.io.end.valid, false.B)
+  val sized = RegNext(evaluate.io.end.valid && !evaluate.io.slotless, false.B)
   val ended = Mux(sized, bitOf(RegNext(evaluate.io.end.bits)), 0.U) |
     Mux(walk.io.end.valid, bitOf(walk.io.end.bits), 0.U) |
+    Mux(evaluate.io.settled.valid, bitOf(evaluate.io.settled.bits), 0.U) |
     Mux(stale, bitOf(staleSlot), 0.U)
   free := (free | ended) & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U)
   fresh := (fresh & ~Mux(keeps, bitOf(keepSlot), 0.U)) |
@@ -388,9 +393,9 @@ class ScanLane(p: TracerParameters) extends Module {
   io.fault.valid := RegNext(wrong.valid, false.B)
   io.fault.bits  := RegNext(wrong.bits)
   io.limitFault  := check.io.fault
-  io.empty       := free.andR && !pieceIn.io.deq.valid && !scan.io.busy
+  io.empty       := free.andR && !pieceIn.io.deq.valid && evaluate.io.quiet && !scan.io.busy
   io.quiet := !check.io.busy && fetch.io.quiet && !isNew && !guesses && !arrived.io.deq.valid && !aValid &&
-    !misses.io.busy && !stale && !(pieceIn.io.deq.valid && free.orR && !io.grey.valid) && evaluate.io.quiet &&
+    !misses.io.busy && !stale && !(pieceIn.io.deq.valid && pieceRoom && !io.grey.valid) && evaluate.io.quiet &&
     walk.io.quiet && !walk.io.prefetch.valid && !scan.io.busy
   io.events.scanned   := evaluate.io.scanned
   io.events.hit       := RegNext(cache.io.accept && cache.io.found, false.B)
@@ -399,7 +404,7 @@ class ScanLane(p: TracerParameters) extends Module {
   io.events.fetched   := fetch.io.fetched
   io.events.slotsRead := PopCount(evaluate.io.slotsRead)
   io.events.slotsNull := PopCount(evaluate.io.slotsNull)
-  io.events.stallGrey := free.andR && !io.grey.valid
+  io.events.stallGrey := free.andR && evaluate.io.quiet && !io.grey.valid
   io.events.stallMark := io.references.map(r => r.valid && !r.ready).reduce(_ || _)
   // Nothing in hand, and objects that wait.
   val idles = RegNext(!free.andR && !arrived.io.deq.valid && !aValid && !scan.io.busy, false.B)
@@ -408,6 +413,9 @@ class ScanLane(p: TracerParameters) extends Module {
 }
 
 object ScanLane {
+
+  /** Pieces of other lanes' arrays that a lane has at most. */
+  val pieces = 4
 
   /** So many objects in flight are few. */
   val few = 4

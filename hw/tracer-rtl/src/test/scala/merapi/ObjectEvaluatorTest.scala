@@ -92,6 +92,10 @@ class ObjectEvaluatorTest extends BlockTest {
             }
             .map(1 << _)
             .sum
+        // Nothing but its words is to be told, and nothing is in another line.
+        def settled(j: Job) = j.phase == 0 && !j.report && j.raw.exists { r =>
+          (r.kind == K.Instance && !extended(j) && isAll(j)) || (r.kind == K.PrimArray && j.known)
+        }
         // Nothing behind this line.
         def isAll(j: Job) = j.phase == 0 && j.raw.get.kind != K.ObjArray &&
           !blocks(j).exists { case (o, n) => j.obj * 8 + o + n * oop > (lineOf(j) + 1) * 64 }
@@ -139,10 +143,10 @@ class ObjectEvaluatorTest extends BlockTest {
         }
         // Slots of jobs that are inside differ: what they have beside their line is asked for by slot.
         val inside                     = mutable.Queue.empty[Job]
-        var offered                    = Option.empty[Job]
+        var offered, came              = Option.empty[Job]
         var live, seen, sent           = false
         var scans, walks, ends, onward = 0
-        var back, read, nulls          = 0
+        var back, read, nulls, freed   = 0
         var wantRead, wantNull         = 0
         val badOnes, badTold           = mutable.Set.empty[BigInt]
         var jobs                       = 0
@@ -210,10 +214,23 @@ class ObjectEvaluatorTest extends BlockTest {
             !sized(j) || ((live || !j.count || j.raw.isEmpty) && (seen || !j.report) && (sent || !defers(j)))
           var over = false
           val end  = is(evaluate.io.end.valid)
-          if (end) same("slot", evaluate.io.end.bits, head("an end").slot)
+          if (end) {
+            same("slot", evaluate.io.end.bits, head("an end").slot)
+            assert(is(evaluate.io.slotless) == settled(head("an end")), s"seed $seed: slot of ${now.get}")
+          }
+          // Of what came in the cycle before.
+          assert(
+            is(evaluate.io.settled.valid) == came.exists(settled),
+            s"seed $seed: expected a free slot: ${came.exists(settled)}, after $came"
+          )
+          if (came.exists(settled)) {
+            assert(evaluate.io.settled.bits.peek().litValue == came.get.slot, s"seed $seed: slot of $came")
+            freed += 1
+          }
+          came = None
           if (fires(evaluate.io.giveBack)) {
             val j = head("a grey")
-            assert(held && sized(j) && !told(j) && end, s"seed $seed: given back: $j")
+            assert(held && sized(j) && !told(j) && end && !settled(j), s"seed $seed: given back: $j")
             same("object", evaluate.io.giveBack.bits.obj, j.obj)
             // What was counted, here or as an unsized object by the host, is not counted again.
             val again = j.count && !live && !(j.raw.isEmpty && sent)
@@ -319,6 +336,7 @@ class ObjectEvaluatorTest extends BlockTest {
           }
           if (fires(evaluate.io.in)) {
             inside.enqueue(offered.get)
+            came = offered
             if (bad(offered.get)) badOnes += offered.get.obj * 8
             offered = None
             jobs += 1
@@ -335,8 +353,8 @@ class ObjectEvaluatorTest extends BlockTest {
           s"seed $seed: wrong are ${badOnes.diff(badTold)}, which was not told, and not ${badTold.diff(badOnes)}"
         )
         assert(
-          jobs > 250 && scans > 30 && walks > 30 && ends > 50 && onward > 20 && back > 2 && badOnes.nonEmpty,
-          s"seed $seed: $jobs jobs, $scans scans, $walks walks, $ends ends, $onward further lines, $back given back"
+          jobs > 250 && scans > 30 && walks > 30 && ends > 50 && onward > 20 && back > 2 && freed > 20 && badOnes.nonEmpty,
+          s"seed $seed: $jobs jobs, $scans scans, $walks walks, $ends ends, $onward further lines, $back given back, $freed settled"
         )
       }
     }

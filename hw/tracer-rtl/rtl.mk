@@ -128,8 +128,8 @@ test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERA
 	@$(RTL_NICE) $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1
 
 .PHONY: record-rtl-work
-record-rtl-work: rtl ## record anew how much work the tracer does for the regression's fixed heaps (sim/rtl/test/work)
-	@for p in $(filter-out $(RTL_CONTEXTS),$(RTL_PRESETS)); do rm -f sim/rtl/test/work/$$p.json; \
+record-rtl-work: rtl ## record anew how much work the tracer does for the regression's fixed heaps (sim/rtl/test/records)
+	@for p in $(filter-out $(RTL_CONTEXTS),$(RTL_PRESETS)); do rm -f sim/rtl/test/records/$$p.json; \
 	  MERAPI_PRESET=$$p MERAPI_RECORD_WORK=1 $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1 --gtest_filter='RtlWork*' || exit 1; done
 
 # Its cases in pytest: sim/rtl/test/test_rtl_regression.py.

@@ -281,8 +281,9 @@ TEST_F(RtlManyObjects, AreCounted) {
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), 3 * nodes);
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFS_NULL), nodes);
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_LIVE_WORDS), nodes * kNodeBytes / 8);
-  // What is followed ahead is marked without having been counted as read; what missed looks once more.
-  EXPECT_NEAR(double(machine_->counter(MERAPI_COUNTER_REFS_MARKED)), nodes, nodes / 100);
+  // What is followed ahead is counted as marked beside what is read; what missed looks once more.
+  EXPECT_GE(machine_->counter(MERAPI_COUNTER_REFS_MARKED), nodes);
+  EXPECT_LT(machine_->counter(MERAPI_COUNTER_REFS_MARKED), nodes + nodes / 4);
   EXPECT_NEAR(double(machine_->counter(MERAPI_COUNTER_SHAPE_HITS)), nodes, nodes / 100);
 }
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // How much the tracer does for fixed heaps: clock cycles, lines, and whatever else it counts, to the last one as
-// recorded in work/<preset>.json. A run depends on the design and the seeds alone, so a difference is a change of the
-// design: meant (`make record-rtl-work`, and the record's difference is part of the change) or a loss that no check of
-// marks can see: a cache that is dropped too often, a wait that is a cycle too long, a line that is fetched twice.
+// recorded in records/<preset>.json. A run depends on the design and the seeds alone, so a difference is a change of
+// the design: meant (`make record-rtl-work`, and the record's difference is part of the change) or a loss that no check
+// of marks can see: a cache that is dropped too often, a wait that is a cycle too long, a line that is fetched twice.
 // MERAPI_PRESET as in rtl_test.cc; MERAPI_RECORD_WORK=1 records.
 #include <gtest/gtest.h>
 
@@ -38,9 +38,7 @@ json work_of(RtlMachine* machine) {
   return work;
 }
 
-std::filesystem::path record_path() {
-  return std::filesystem::path(MERAPI_WORK_RECORDS) / (chosen_preset() + ".json");
-}
+std::filesystem::path record_path() { return std::filesystem::path(MERAPI_WORK_RECORDS) / (chosen_preset() + ".json"); }
 
 json read_record() {
   std::ifstream in(record_path());

@@ -49,7 +49,7 @@ class BitmapSweepTest extends BlockTest {
   }
 
   private def greys(sweep: SweepHarness): Unit =
-    for (seed <- seeds(6)) {
+    for (seed <- seeds(if (sweep.io.greys.size > 2) 2 else 6)) {
       val random        = new Random(seed)
       val memory        = new Memory(random, 2, 30)
       val regionLog2    = 16 + random.nextInt(2)
@@ -141,7 +141,7 @@ class BitmapSweepTest extends BlockTest {
         }
         assert(want.forall(_.isEmpty), s"seed $seed: greys $want of $count regions from $first did not come")
       }
-      assert(came > 200, s"seed $seed: $came greys")
+      assert(came > 300, s"seed $seed: $came greys")
     }
 
   private def wrongLimits(sweep: SweepHarness): Unit =

@@ -157,7 +157,8 @@ static void sleep_for(const struct way* way, int tracer, const _Atomic uint32_t*
 static void trip(struct merapi_window* window, const struct manner* how, int tracer, const _Atomic uint32_t* event,
                  uint32_t cycle, uint64_t token, struct trips* trips) {
   const struct merapi_submission fence = {.opcode = MERAPI_OP_FENCE, .cycle = cycle, .payload = {token}};
-  // Before the entry is there: a tracer that is still awake takes it without a doorbell, and its event must not be missed.
+  // Before the entry is there: a tracer that is still awake takes it without a doorbell, and its event must not be
+  // missed.
   uint32_t seen = atomic_load(event);
   if (merapi_submit(window, &fence, 1) != 1) fail("submit", "the ring is full");
   const double begin = now_us();

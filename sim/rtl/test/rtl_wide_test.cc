@@ -5,13 +5,13 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <unordered_set>
 #include <utility>
 
 #include "sim/rtl/test/rtl_machine.h"
+#include "sim/rtl/test/seeds.h"
 #include "sim/rtl/test/wide_heap.h"
 
 namespace merapi::sim::rtl::test {
@@ -20,11 +20,6 @@ namespace {
 using merapi::sim::test::Mapping;
 using merapi::sim::test::Random;
 constexpr uint64_t kPatience = 20'000'000;
-
-uint64_t from_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
-}
 
 RtlMachineOptions options(Random* r) {
   RtlMachineOptions o;
@@ -202,14 +197,13 @@ class WideTrace {
 
 void run_wide(uint8_t heap_log2, uint8_t least_region, uint8_t most_region) {
   const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
-  uint64_t first = from_environment("MERAPI_FIRST_SEED", 1), count = from_environment("MERAPI_SEEDS", 10);
-  if (uint64_t only = from_environment("MERAPI_SEED", 0)) first = only, count = 1;
-  for (uint64_t seed = first; seed < first + count; seed++) {
+  each_seed([&](uint64_t seed) {
     Random r(seed);
     WideTrace(seed, heap_log2, uint8_t(r.between(least_region, most_region))).run();
-    ASSERT_FALSE(testing::Test::HasFailure())
+    EXPECT_FALSE(testing::Test::HasFailure())
         << "replay: MERAPI_SEED=" << seed << " build/rtl/sim/test/rtl_test --gtest_filter=RtlWide." << info->name();
-  }
+    return !testing::Test::HasFailure();
+  });
 }
 
 // Slices of a bitmap from anywhere to anywhere: all of it is cleared and nothing beside it.

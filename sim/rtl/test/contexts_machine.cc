@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "sim/rtl/test/area_counter.h"
+#include "sim/rtl/test/page_check.h"
 
 namespace merapi::sim::rtl::test {
 namespace {
@@ -30,6 +31,7 @@ ContextsMachine::ContextsMachine(const std::string& preset, const RandomTimingOp
                                  const SimulationOptions& options) {
   SimulationOptions o = options;
   o.events = true;
+  o.on_page = check_page_write;
   o.on_address = [this](uint32_t id, uint64_t address, bool write) { judge(id, address, write); };
   simulation_ = make_contexts_simulation(preset, make_random_timing(timing), o);
   contexts_.resize(simulation_->contexts());

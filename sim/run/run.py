@@ -55,6 +55,7 @@ def package_index():
     path = OUT / "packages.txt"
     if path.exists():
         return path
+    OUT.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True)
     text = done.stdout
     if done.returncode or len(re.findall(r"^Package:", text, re.M)) < LEAST_PACKAGES:

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// GreyStore with a spill area of two lines, a lane that holds at most eight objects, and one object to watch.
+// GreyStore with a spill area of two lines, a lane that holds at most twelve objects, and one object to watch.
 //
 // Proved: the watched object, pushed once by anybody, comes out at most once and with its count flag; when the store
 // says that it is empty, nothing is in it; and nothing is pushed onto a full queue (GreyStore's own assertions), given
@@ -33,7 +33,7 @@ module grey_store (
   reg [3:0] held = 0;  // objects of the lane
   reg pushed = 0, count = 0, taken = 0;
   wire giving = give && held != 0 && started;
-  wire taking = take && held < 8 && started;
+  wire taking = take && held < 12 && started;
   wire gives = giving && give_watched && !pushed;
   wire marks = mark && started && mark_watched && !pushed && !gives;
   wire sweeps = sweep && started && sweep_watched && !pushed && !gives && !marks;

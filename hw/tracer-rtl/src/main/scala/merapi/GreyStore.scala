@@ -15,7 +15,8 @@ class PlacedGrey(p: TracerParameters) extends Grey(p) {
   * `greysPerLine` entries leave at the bottom when little room is left, and come back, last in first out, when the
   * queue runs empty.
   *
-  * Room for `slots` entries is kept free for objects that a lane gives back at a pause, so giving back never waits.
+  * Room is kept free for objects that a lane gives back at a pause, one for each slot and for each place before its
+  * evaluation, whose object may have no slot any more; so giving back never waits.
   * `full` says that a grey can be taken neither now nor by waiting for memory: the spill is full as well. The sweep
   * may fill only half of the whole; the other half is for what tracing finds, so that every pass over flagged chunks
   * marks at least one object more or drops nothing (see docs/microarchitecture.md, "Termination").
@@ -25,7 +26,7 @@ class GreyStore(p: TracerParameters) extends Module {
   private val address = log2Ceil(depth)
   private val perLine = p.greysPerLine
   // Given-back objects, and a line that comes back while marks are pushed; what is known a cycle late.
-  private val reserve = p.slots + 4 + perLine
+  private val reserve = p.slots + p.lineQueue + 4 + perLine
 
   val io = IO(new Bundle {
     val spillFirst = Input(UInt(p.lineAddress.W))

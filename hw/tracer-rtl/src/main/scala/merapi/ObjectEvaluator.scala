@@ -48,8 +48,12 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
 /** Sizes an object by its shape, counts it, reports it, and says which references it has.
   *
   * Live words, SHAPE_SEEN and DEFER leave independently, each once: `counted`, `reported` and `sent` remember which
-  * have left while others wait. At a pause an object whose reports find no room is given back as a grey; what has
-  * left does not leave again (except SHAPE_SEEN and DEFER, which may repeat).
+  * have left while others wait.
+  *
+  * At a pause objects are given back as greys: those whose reports find no room (what has left does not leave again,
+  * except SHAPE_SEEN and DEFER, which may repeat), and those that come from now on, all but the first. The
+  * acknowledgement waits for what an object marks to be fetched, marked and written; but for the first, a host that
+  * paused as soon as it had resumed could keep the trace where it is.
   *
   * An object that cannot be right is judged a cycle later, beside its way: its fault comes long before anything that
   * follows from it could reach the memory.
@@ -127,7 +131,10 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val counted  = RegInit(false.B)
   val reported = RegInit(false.B)
   val sent     = RegInit(false.B)
-  val sized    = valid && sizing && !needSize
+  val begun    = counted || reported || sent
+  val hadFirst = RegInit(false.B) // of this pause
+  val returns  = valid && hadFirst && x.phase === Phase.Header && !begun
+  val sized    = valid && sizing && !needSize && !returns
   val wantLive = sized && x.found && x.count && !counted
   val wantSeen = sized && x.report && !reported
   val defers   = !x.found || kind >= ShapeKind.Reference.U
@@ -226,14 +233,14 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val settled = isSettled(settling(x))
   io.slotless := settled
 
-  // Where the object goes from here. Given back: reports wait and a pause wants the lane to drain. What is settled waits
-  // for the live table alone, and that for memory alone.
+  // Where the object goes from here. Given back: reports wait and a pause wants the lane to drain, or it has not begun.
+  // What is settled waits for the live table alone, and that for memory alone.
   val stuck = io.hold && sized && !told && !settled
-  io.giveBack.valid    := stuck
+  io.giveBack.valid    := stuck || returns
   io.giveBack.bits.obj := x.obj
   // An unsized object that was reported is the host's to count.
   io.giveBack.bits.count := x.count && !counted && !io.live.fire && (x.found || !(sent || io.deferred.fire))
-  val ready  = valid && Mux(sized, told, true.B)
+  val ready  = valid && !returns && Mux(sized, told, true.B)
   val toScan = ready && ((sized && refs && !toExtend) || !sizing)
   val toKeep = ready && sizing && (needSize || (sized && toExtend))
   val toEnd  = ready && sized && !refs
@@ -246,7 +253,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.continue.valid := toKeep
   val scans     = toScan && scanOpen && walkOpen
   val givenBack = io.giveBack.fire
-  io.unsaid    := givenBack && wantSeen && !io.seen.ready
+  io.unsaid    := givenBack && x.report && !needSize && !reported && !io.seen.fire
   done         := toEnd || scans || (toKeep && io.continue.ready) || givenBack
   io.end.valid := toEnd || (scans && isAll) || givenBack
   // Of the extension, the blocks after these.
@@ -265,6 +272,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   counted                 := !done && (counted || io.live.fire)
   reported                := !done && (reported || io.seen.fire)
   sent                    := !done && (sent || io.deferred.fire)
+  hadFirst                := io.hold && (hadFirst || (done && x.phase === Phase.Header && !givenBack))
 
   // What cannot be right.
   val sizeLate   = RegNext(valid && sizing && x.found, false.B)

@@ -71,7 +71,7 @@ class ScanLane(p: TracerParameters) extends Module {
     val powerUp    = Input(Bool())
     val config     = Input(new TraceConfig(p))
     val hold       = Input(Bool())                         // take nothing up
-    val pause      = Input(Bool())                         // and give back what waits for the host
+    val pause      = Input(Bool())                         // and give back what waits, or has not begun
     val arraysWait = Input(Bool())                         // some lane has enough to do
     val invalidate = Input(Bool())                         // pulse, when quiet
     val dropShapes = Input(Bool())                         // pulse

@@ -102,7 +102,7 @@ class GreyStoreTest extends BlockTest {
       store.io.giveBack.valid.poke(true)
       store.io.giveBack.bits.obj.poke(9)
       store.io.giveBack.bits.count.poke(false)
-      for (_ <- 0 until p.slots) {
+      for (_ <- 0 until p.slots + p.lineQueue) {
         assert(store.io.giveBack.ready.peek().litToBoolean)
         store.clock.step()
       }

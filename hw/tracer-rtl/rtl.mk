@@ -130,7 +130,9 @@ test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERA
 .PHONY: record-rtl-work
 record-rtl-work: rtl ## record anew how much work the tracer does for the regression's fixed heaps (sim/rtl/test/records)
 	@for p in $(filter-out $(RTL_CONTEXTS),$(RTL_PRESETS)); do rm -f sim/rtl/test/records/$$p.json; \
-	  MERAPI_PRESET=$$p MERAPI_RECORD_WORK=1 $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1 --gtest_filter='RtlWork*' || exit 1; done
+	  MERAPI_PRESET=$$p MERAPI_PORTS=0 MERAPI_RECORD_WORK=1 $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1 --gtest_filter='RtlWork*' || exit 1; done
+	@rm -f sim/rtl/test/records/sim-small-ports.json
+	@MERAPI_PRESET=sim-small MERAPI_SEEDS=3 MERAPI_RECORD_PORTS=1 $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1 --gtest_filter=-RtlContexts.*
 
 # Its cases in pytest: sim/rtl/test/test_rtl_regression.py.
 test: rtl

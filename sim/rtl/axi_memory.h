@@ -46,14 +46,17 @@ class AxiMemory {
   void read(unsigned port, uint32_t id, uint64_t address) {
     if (address == MERAPI_HOST_INDEX_OFFSET) looks_++;
     if (options_.on_access) options_.on_access(address, false);
+    if (options_.on_request) options_.on_request({cycle_, port, id, address, nullptr, 0});
     timing_->start(port, address, false, add({port, id, address, false, {}, 0}));
   }
   void write(unsigned port, uint32_t id, uint64_t address, const Line& line, uint64_t strobe) {
     if (options_.on_access) options_.on_access(address, true);
+    if (options_.on_request) options_.on_request({cycle_, port, id, address, &line, strobe});
     timing_->start(port, address, true, add({port, id, address, true, line, strobe}));
   }
 
   void tick() {
+    cycle_++;
     finished_.clear();
     timing_->tick(&finished_);
     for (uint32_t token : finished_) finish(token);
@@ -135,7 +138,7 @@ class AxiMemory {
   std::vector<Access> accesses_;
   std::vector<uint32_t> free_, finished_;
   AccessCounts counts_;
-  uint64_t looks_ = 0;
+  uint64_t looks_ = 0, cycle_ = 0;
   bool news_ = false, write_failed_ = false;
 };
 

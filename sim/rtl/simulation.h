@@ -17,6 +17,16 @@
 
 namespace merapi::sim::rtl {
 
+// What the memory has taken from a port. `line`: what is to be written, with its byte strobes; null for a read.
+struct PortRequest {
+  uint64_t cycle;
+  unsigned port;
+  uint32_t id;
+  uint64_t address;
+  const Line* line;
+  uint64_t strobe;
+};
+
 struct SimulationOptions {
   EngineOptions common;
   // Injected errors, for tests: the nth line read (written) answers SLVERR. 0: never.
@@ -28,6 +38,8 @@ struct SimulationOptions {
   bool events = false;
   // Told of every access that a port has accepted, for tests.
   std::function<void(uint64_t address, bool write)> on_access;
+  // The same with all that there is to know of it.
+  std::function<void(const PortRequest&)> on_request;
   // Told of every address that has left a port, with its id: in the order in which they left, before on_access.
   std::function<void(uint32_t id, uint64_t address, bool write)> on_address;
   // Told of every line of the control page that is about to change, until the write of a line has failed, for tests.

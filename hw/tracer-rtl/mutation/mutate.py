@@ -8,7 +8,9 @@
 `make` writes one Verilog file that holds every mutant, selected by the input `mutant` (0: none). `hunt` runs tests of
 the regression over each until one kills it: a test fails, an assertion of the design stops the simulation, or the run
 takes several times what it takes without a mutant (a tracer that hangs). First come the tests that are known to kill
-mutants of the same module, for their time; then those that kill others; the cheapest first when nothing is known.
+mutants of the same module, for their time; then those that kill others; the cheapest first when nothing is known. What
+none of them kills meets them again, with what leaves the tracer's ports compared with the record (port_record.cc): the
+report counts these kills apart, since they say that something has changed and not that it is wrong.
 Verdicts go to a file that a later hunt continues and learns from. It fails when fewer than `--least` are killed, or
 when a survivor is not explained in survivors.json.
 """
@@ -36,6 +38,8 @@ from typing import Any, NamedTuple
 HERE = Path(__file__).resolve().parent
 # All mutants meet these first: a second for all of them together. The rest is run test by test.
 QUICK = "RtlFault.NoneAndIdle:RtlTrace.EveryCounter:RtlWide.LargestHeap"
+# At the end of the name of a run in which what leaves the ports is compared with the record.
+PORTS = " ports"
 # Tests with random seeds: each is run with seed 2 alone, and then with four more.
 RANDOM = re.compile(r"Rtl(Trace\.|Wide\.(LargestHeap|ManyRegions)$)")
 # What a run without a mutant needs of the processor, times this: more is a hang.
@@ -127,9 +131,10 @@ class Run(NamedTuple):
     filter: str
     seeds: int
     first: int
+    ports: bool = False  # compared with the record as well
 
     def __str__(self) -> str:
-        return f"{self.filter} {self.seeds} {self.first}"
+        return f"{self.filter} {self.seeds} {self.first}" + (PORTS if self.ports else "")
 
 
 def runs(test: Path) -> list[Run]:
@@ -143,14 +148,17 @@ def runs(test: Path) -> list[Run]:
     if not names:
         fail(f"expected {test} to list its tests, found none")
     few = [Run(n, 1, 2 if RANDOM.match(n) else 1) for n in names]
-    return [Run(QUICK, 1, 1), *few, *(Run(n, 4, 3) for n in names if RANDOM.match(n))]
+    functions = [Run(QUICK, 1, 1), *few, *(Run(n, 4, 3) for n in names if RANDOM.match(n))]
+    # Seeds that are recorded (record-rtl-work).
+    compared = [Run(n, 3 if RANDOM.match(n) else 1, 1, ports=True) for n in names if not n.startswith("RtlContexts.")]
+    return [*functions, Run(QUICK, 1, 1, ports=True), *compared]
 
 
 def once(test: Path, mutant: int, what: Run, seconds: int | None) -> tuple[str, str, float]:
     """(verdict, first words about it, seconds) of one run. Seconds are the processor's: others may use the machine."""
     environment = os.environ | {
         "MERAPI_MUTANT": str(mutant), "MERAPI_SEEDS": str(what.seeds), "MERAPI_FIRST_SEED": str(what.first),
-        "MERAPI_PRESET": "sim-small",
+        "MERAPI_PRESET": "sim-small", "MERAPI_PORTS": str(int(what.ports)),
     }  # fmt: skip
     limit = (lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))) if seconds else None
     with tempfile.TemporaryFile("w+", errors="replace") as output:
@@ -167,7 +175,7 @@ def once(test: Path, mutant: int, what: Run, seconds: int | None) -> tuple[str, 
         return "survives", "", spent
     if seconds and child.returncode in (-signal.SIGKILL, -signal.SIGXCPU) and spent >= seconds - 1:
         return "hangs", "", spent
-    for pattern in (r"Assertion failed: .*", r"\[  FAILED  \] (\S+)"):
+    for pattern in (r"Assertion failed: .*", r"\[  FAILED  \] (\S+)", r"ports: what left them in \S+"):
         if m := re.search(pattern, said):
             return "killed", m.group(0)[:120], spent
     return "killed", f"exit code {child.returncode}", spent
@@ -270,7 +278,7 @@ def hunt(arguments: argparse.Namespace) -> int:
                 if entry["passed"]:
                     verdicts.add(str(number), entry | {"verdict": "survives", "why": ""})
                 return None
-            r = order.first(entry["module"], left)
+            r = order.first(entry["module"], [r for r in left if not r.ports] or left)
             verdict, why, seconds = once(arguments.test, number, r, max(LEAST_PATIENCE, math.ceil(PATIENCE * times[r])))
             entry["seconds"] = round(entry["seconds"] + seconds, 1)
             if verdict != "survives":
@@ -305,12 +313,14 @@ def judge(results: list[dict[str, Any]], arguments: argparse.Namespace) -> int:
     equivalent = [r for r in survivors if explained.get(label(r), {}).get("equivalent")]
     killed = len(results) - len(survivors)
     rate, of_all = killed / (len(results) - len(equivalent)), killed / len(results)
+    by_record = sum(r.get("killer", "").endswith(PORTS) for r in results)
     report = {"mutants": len(results), "equivalent": len(equivalent), "killed": rate, "killed_of_all": of_all,
-              "verdicts": count, "results": results}  # fmt: skip
+              "by_record": by_record, "verdicts": count, "results": results}  # fmt: skip
     arguments.report.parent.mkdir(parents=True, exist_ok=True)
     arguments.report.write_text(json.dumps(report, indent=1) + "\n")
     print(f"{len(results)} mutants, {len(survivors)} survive, {len(equivalent)} of them equivalent: "
-          f"{rate:.1%} of the others killed, {of_all:.1%} of all ({count['hangs']} hang)")  # fmt: skip
+          f"{rate:.1%} of the others killed, {of_all:.1%} of all ({count['hangs']} hang; {by_record} killed by nothing "
+          "but the record of what leaves the ports)")  # fmt: skip
     for r in survivors:
         known = explained.get(label(r))
         print(f"  survivor {r['number']}: {label(r)}: {known['why'] if known else 'NOT EXPLAINED'}")

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "sim/rtl/test/page_check.h"
+#include "sim/rtl/test/port_digest.h"
 
 namespace merapi::sim::rtl::test {
 
@@ -22,6 +23,7 @@ RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
   SimulationOptions s = o.simulation;
   s.events = true;
   s.on_page = check_page_write;
+  s.on_request = digest_request;
   simulation = make_simulation(o.preset, {w->base, w->bytes}, make_random_timing(o.timing), s);
 }
 

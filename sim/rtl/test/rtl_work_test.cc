@@ -8,14 +8,12 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
 #include "graph/names.h"
 #include "sim/rtl/test/directed_heap.h"
+#include "sim/rtl/test/records.h"
 #include "sim/rtl/test/rtl_device.h"
 #include "sim/test/random.h"
 
@@ -38,32 +36,15 @@ json work_of(RtlMachine* machine) {
   return work;
 }
 
-std::filesystem::path record_path() { return std::filesystem::path(MERAPI_WORK_RECORDS) / (chosen_preset() + ".json"); }
-
-json read_record() {
-  std::ifstream in(record_path());
-  return in ? json::parse(in) : json::object();
-}
-
-// One line for each run: a change is read line by line.
-void write_record(const json& record) {
-  std::ofstream out(record_path());
-  const char* separator = "{\n";
-  for (const auto& [name, work] : record.items()) {
-    out << separator << ' ' << json(name) << ": " << work.dump();
-    separator = ",\n";
-  }
-  out << "\n}\n";
-}
-
 void compare_with_record(const std::string& name, const json& found) {
-  json record = read_record();
+  json record = read_record(chosen_preset()).value_or(json::object());
   if (std::getenv("MERAPI_RECORD_WORK") != nullptr) {
     record[name] = found;
-    write_record(record);
+    write_record(chosen_preset(), record);
     return;
   }
-  ASSERT_TRUE(record.contains(name)) << "expected " << name << " in " << record_path() << "; `make record-rtl-work`";
+  ASSERT_TRUE(record.contains(name)) << "expected " << name << " in " << record_path(chosen_preset())
+                                     << "; `make record-rtl-work`";
   const json& recorded = record[name];
   for (const auto& [key, value] : found.items()) {
     EXPECT_EQ(recorded.value(key, uint64_t{0}), value.get<uint64_t>())

@@ -29,9 +29,11 @@ def seeds(preset):
     return os.environ.get("MERAPI_SEEDS", usual)
 
 
-def run(filter_, preset, count=None):
+def run(filter_, preset, count=None, ports=False):
     assert PROGRAM.exists(), f"expected {PROGRAM}; `make rtl` builds it"
-    environment = dict(os.environ, MERAPI_PRESET=preset, MERAPI_SEEDS=count or seeds(preset))
+    environment = dict(
+        os.environ, MERAPI_PRESET=preset, MERAPI_SEEDS=count or seeds(preset), MERAPI_PORTS=str(int(ports))
+    )
     done = subprocess.run(
         [PROGRAM, f"--gtest_filter={filter_}"],
         capture_output=True,
@@ -82,6 +84,11 @@ RECORDED = [p for p in presets() if (ROOT / "sim" / "rtl" / "test" / "records" /
 @pytest.mark.parametrize("preset", RECORDED)
 def test_work_is_as_recorded(preset):
     run("RtlWork.*:RtlWorkSmallSpill.*:RtlWorkRandom.*", preset)
+
+
+def test_ports_are_as_recorded():
+    """All that leaves the tracer's ports in every case, cycle by cycle: what no case's own checks can see."""
+    run("-RtlContexts.*", "sim-small", os.environ.get("MERAPI_SEEDS", "1"), ports=True)
 
 
 def test_contexts():

@@ -1,0 +1,28 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/rtl/test/records.h"
+
+#include <fstream>
+
+namespace merapi::sim::rtl::test {
+
+using nlohmann::json;
+
+std::string record_path(const std::string& name) { return std::string(MERAPI_WORK_RECORDS) + "/" + name + ".json"; }
+
+std::optional<json> read_record(const std::string& name) {
+  std::ifstream in(record_path(name));
+  if (!in) return std::nullopt;
+  return json::parse(in);
+}
+
+void write_record(const std::string& name, const json& record) {
+  std::ofstream out(record_path(name));
+  const char* separator = "{\n";
+  for (const auto& [run, found] : record.items()) {
+    out << separator << ' ' << json(run) << ": " << found.dump();
+    separator = ",\n";
+  }
+  out << "\n}\n";
+}
+
+}  // namespace merapi::sim::rtl::test

@@ -7,10 +7,12 @@
 
 `make` writes one Verilog file that holds every mutant, selected by the input `mutant` (0: none). `hunt` runs tests of
 the regression over each until one kills it: a test fails, an assertion of the design stops the simulation, or the run
-takes several times what it takes without a mutant (a tracer that hangs). First come the tests that are known to kill
-mutants of the same module, for their time; then those that kill others; the cheapest first when nothing is known. What
-none of them kills meets them again, with what leaves the tracer's ports compared with the record (port_record.cc): the
-report counts these kills apart, since they say that something has changed and not that it is wrong.
+takes several times what it takes without a mutant (a tracer that hangs). After the quickest come all with what leaves
+the tracer's ports compared with the record (port_record.cc): a mutant with which nothing is different there meets only
+the seeds that are not recorded, one with which something is meets every test for its own checks. When those see nothing
+it is killed by the record alone, which the report counts apart: that says that something has changed, not that it is
+wrong. Of several runs first come those that are known to kill mutants of the same module, for their time; then those
+that kill others; the cheapest first when nothing is known.
 Verdicts go to a file that a later hunt continues and learns from. It fails when fewer than `--least` are killed, or
 when a survivor is not explained in survivors.json.
 """
@@ -40,6 +42,8 @@ HERE = Path(__file__).resolve().parent
 QUICK = "RtlFault.NoneAndIdle:RtlTrace.EveryCounter:RtlWide.LargestHeap"
 # At the end of the name of a run in which what leaves the ports is compared with the record.
 PORTS = " ports"
+# Seeds of a random case that are recorded (record-rtl-work).
+RECORDED_SEEDS = 3
 # Tests with random seeds: each is run with seed 2 alone, and then with four more.
 RANDOM = re.compile(r"Rtl(Trace\.|Wide\.(LargestHeap|ManyRegions)$)")
 # What a run without a mutant needs of the processor, times this: more is a hang.
@@ -150,7 +154,11 @@ def runs(test: Path) -> list[Run]:
     few = [Run(n, 1, 2 if RANDOM.match(n) else 1) for n in names]
     functions = [Run(QUICK, 1, 1), *few, *(Run(n, 4, 3) for n in names if RANDOM.match(n))]
     # Seeds that are recorded (record-rtl-work).
-    compared = [Run(n, 3 if RANDOM.match(n) else 1, 1, ports=True) for n in names if not n.startswith("RtlContexts.")]
+    compared = [
+        Run(n, RECORDED_SEEDS if RANDOM.match(n) else 1, 1, ports=True)
+        for n in names
+        if not n.startswith("RtlContexts.")
+    ]
     return [*functions, Run(QUICK, 1, 1, ports=True), *compared]
 
 
@@ -179,6 +187,19 @@ def once(test: Path, mutant: int, what: Run, seconds: int | None) -> tuple[str, 
         if m := re.search(pattern, said):
             return "killed", m.group(0)[:120], spent
     return "killed", f"exit code {child.returncode}", spent
+
+
+def next_runs(every: list[Run], passed: list[str], differs: bool) -> list[Run]:
+    """Of the runs that a mutant has not passed, those that come next; none: it is judged."""
+    left = [r for r in every if str(r) not in passed]
+    for some in (
+        [r for r in left if r.filter == QUICK and not r.ports],
+        [r for r in left if r.ports and not differs],
+        [r for r in left if not r.ports and (differs or r.seeds > RECORDED_SEEDS)],
+    ):
+        if some:
+            return some
+    return []
 
 
 class Order:
@@ -270,25 +291,27 @@ def hunt(arguments: argparse.Namespace) -> int:
             return known
         entry: dict[str, Any] = {"number": number, "seconds": 0.0, "passed": [], **made[number]}
         entry |= {k: known[k] for k in ("seconds", "passed") if k in known}
-        left = [r for r in every if str(r) not in entry["passed"]]
-        if not left:
+        differs: dict[str, str] = known.get("differs", {})
+        if not next_runs(every, entry["passed"], bool(differs)):
             return known
-        while left:
+        while left := next_runs(every, entry["passed"], bool(differs)):
             if end is not None and time.monotonic() > end:
                 if entry["passed"]:
-                    verdicts.add(str(number), entry | {"verdict": "survives", "why": ""})
+                    verdicts.add(str(number), entry | {"verdict": "survives", "why": "", "differs": differs})
                 return None
-            r = order.first(entry["module"], [r for r in left if not r.ports] or left)
+            r = order.first(entry["module"], left)
             verdict, why, seconds = once(arguments.test, number, r, max(LEAST_PATIENCE, math.ceil(PATIENCE * times[r])))
             entry["seconds"] = round(entry["seconds"] + seconds, 1)
+            if why.startswith("ports:"):
+                differs = {"verdict": verdict, "why": why, "killer": str(r)}
+                continue
             if verdict != "survives":
                 order.learn(entry["module"], r)
                 entry |= {"verdict": verdict, "why": why, "killer": str(r)}
                 break
-            left.remove(r)
             entry["passed"] = [*entry["passed"], str(r)]
         else:
-            entry |= {"verdict": "survives", "why": ""}
+            entry |= differs or {"verdict": "survives", "why": ""}
         verdicts.add(str(number), entry)
         print(f"{number:4} {entry['verdict']:8} {entry['seconds']:5.1f} s {label(entry)} {entry['why']}", flush=True)
         return entry

@@ -193,15 +193,18 @@ class ScanLane(p: TracerParameters) extends Module {
     val klass = UInt(64.W)
   }
   val arrived  = Module(new Queue(new Arrived, places))
-  val come     = fetch.io.line.bits
+  // With eight lanes a line stands in a register before its klass word is chosen, and a place is kept for that as well.
+  private val onItsWay = if (p.wide) RegNext(fetch.io.line.fire, false.B) else false.B
+  private val come     = if (p.wide) RegNext(fetch.io.line.bits) else fetch.io.line.bits
+  private val kept     = if (p.wide) 3 else 2
   val comeSize = sizeAt.read(come.slot)
   // The object's second word, by its first.
   val comeWords = VecInit((0 until 8).map(i => (i + 1) % 8).map(i => come.data(64 * i + 63, 64 * i)))
   val comeWord  = comeWords(held.read(come.slot).obj(2, 0))
   val comeFresh = fresh(come.slot)
-  fetch.io.room             := arrived.io.count <= (places - 2).U
-  fetch.io.line.ready       := arrived.io.enq.ready
-  arrived.io.enq.valid      := fetch.io.line.valid
+  fetch.io.room             := arrived.io.count <= (places - kept).U
+  fetch.io.line.ready       := (if (p.wide) arrived.io.count <= (places - 2).U else arrived.io.enq.ready)
+  arrived.io.enq.valid      := (if (p.wide) onItsWay else fetch.io.line.valid)
   arrived.io.enq.bits.slot  := come.slot
   arrived.io.enq.bits.data  := come.data
   arrived.io.enq.bits.word  := comeSize.word
@@ -394,7 +397,8 @@ class ScanLane(p: TracerParameters) extends Module {
   io.fault.bits  := RegNext(wrong.bits)
   io.limitFault  := check.io.fault
   io.empty       := free.andR && !pieceIn.io.deq.valid && evaluate.io.quiet && !scan.io.busy
-  io.quiet := !check.io.busy && fetch.io.quiet && !isNew && !guesses && !arrived.io.deq.valid && !aValid &&
+  private val inHand = if (p.wide) aValid || onItsWay else aValid
+  io.quiet := !check.io.busy && fetch.io.quiet && !isNew && !guesses && !arrived.io.deq.valid && !inHand &&
     !misses.io.busy && !stale && !(pieceIn.io.deq.valid && pieceRoom && !io.grey.valid) && evaluate.io.quiet &&
     walk.io.quiet && !walk.io.prefetch.valid && !scan.io.busy
   io.events.scanned   := evaluate.io.scanned

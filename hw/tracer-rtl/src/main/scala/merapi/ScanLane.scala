@@ -192,12 +192,12 @@ class ScanLane(p: TracerParameters) extends Module {
     val word  = UInt(4.W)
     val klass = UInt(64.W)
   }
-  val arrived  = Module(new Queue(new Arrived, places))
+  val arrived = Module(new Queue(new Arrived, places))
   // With eight lanes a line stands in a register before its klass word is chosen, and a place is kept for that as well.
   private val onItsWay = if (p.wide) RegNext(fetch.io.line.fire, false.B) else false.B
   private val come     = if (p.wide) RegNext(fetch.io.line.bits) else fetch.io.line.bits
   private val kept     = if (p.wide) 3 else 2
-  val comeSize = sizeAt.read(come.slot)
+  val comeSize         = sizeAt.read(come.slot)
   // The object's second word, by its first.
   val comeWords = VecInit((0 until 8).map(i => (i + 1) % 8).map(i => come.data(64 * i + 63, 64 * i)))
   val comeWord  = comeWords(held.read(come.slot).obj(2, 0))

@@ -61,7 +61,7 @@ $(FORMAL)/exhaust/ready: $(RTL_BUILD)/proof/filelist.f $(FORMAL_SOURCES)/core_lo
 .PHONY: formal
 formal: setup $(VERIFY_PRESET)/filelist.f $(FORMAL)/exhaust/ready ## proofs about blocks and core of the tracer; build/formal/report.json (PROOFS=)
 	@[ "$(PROOFS)" = exhaust ] || $(RTL_NICE) python3 $(FORMAL_SOURCES)/prove.py --rtl $(RTL_BUILD) --out build/formal $(filter-out exhaust,$(PROOFS))
-	@[ -n "$(filter-out exhaust,$(PROOFS))" ] || $(RTL_NICE) $(FORMAL)/exhaust/Vexhaust
+	@[ -z "$(if $(PROOFS),$(filter exhaust,$(PROOFS)),all)" ] || $(RTL_NICE) $(FORMAL)/exhaust/Vexhaust
 
 # The AXI port against a third party's models: cocotb drives TracerAxi over cocotbext-axi's memory.
 AXI_COCOTB_VERSION := 2.1.0

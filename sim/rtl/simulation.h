@@ -72,7 +72,8 @@ class Simulation {
 
 // Presets that this build contains.
 std::vector<std::string> presets();
-// Throws std::runtime_error for a preset that is not among presets().
+// These throw std::runtime_error for a preset that is not among presets().
+unsigned lanes_of(const std::string& preset);
 std::unique_ptr<Simulation> make_simulation(const std::string& preset, const WindowMemory& memory,
                                             std::unique_ptr<Timing> timing, const SimulationOptions& options);
 

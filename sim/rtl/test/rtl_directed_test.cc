@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <set>
+#include <string>
 #include <utility>
 #include <vector>
 
@@ -93,6 +94,60 @@ TEST_F(RtlDirected, AListIsFollowedAhead) {
       EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_SCANNED), nodes);
       EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), 2 * nodes);
       EXPECT_LT(machine_->counter(MERAPI_COUNTER_CYCLES), most * nodes) << "up " << up << ", ring " << ring;
+    }
+  }
+}
+
+// A list wherever a heap may lie: each bit of a wide reference, each shift of a narrow one and its upper bits.
+void follow_list(const WindowShape& shape, const std::string& what) {
+  const uint64_t nodes = 800;
+  const uint64_t step = uint64_t{1} << shape.alignment_log2, size = (kNodeBytes + step - 1) / step * step;
+  Window window(shape);
+  merapi_shape node{};
+  node.klass_word = kNode;
+  node.kind = MERAPI_SHAPE_KIND_INSTANCE;
+  node.size_words = uint32_t(size / 8);
+  window.put_shape(node, {{16, 1}});
+  for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
+  for (uint64_t i = 0; i < nodes; i++) {
+    uint8_t* object = window.heap() + i * size;
+    std::memcpy(object + 8, &node.klass_word, 4);
+    if (i + 1 == nodes) break;
+    const uint64_t to = shape.heap_base + (i + 1) * size;
+    const uint64_t link = shape.oop_bytes == 8 ? to : (to - shape.narrow_base) >> shape.narrow_shift;
+    std::memcpy(object + 16, &link, shape.oop_bytes);
+  }
+  window.mark(0, 0);
+  RtlMachineOptions options;
+  options.timing = {25, 25, 100, 1};
+  RtlMachine machine(&window, options);
+  ASSERT_TRUE(machine.attach()) << what;
+  machine.run(kPowerUp);
+  machine.begin(0);
+  machine.command(MERAPI_OP_TRACE_REGION, 0, shape.regions, 0);
+  ASSERT_TRUE(machine.idle_or_fault(kPatience)) << what;
+  ASSERT_EQ(machine.fault().code, 0u) << what;
+  EXPECT_EQ(machine.counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes - 1) << what;
+  EXPECT_LT(machine.counter(MERAPI_COUNTER_CYCLES), (size <= 32 ? 10 : 30) * nodes) << what;
+}
+
+TEST(RtlDirectedList, IsFollowedAheadWhereverItLies) {
+  WindowShape shape = directed_shape();
+  shape.region_log2 = 17;
+  shape.regions = 2;
+  shape.oop_bytes = 8;
+  for (unsigned bit = 18; bit < 47; bit++) {
+    shape.heap_base = uint64_t{1} << bit;
+    follow_list(shape, "wide, bit " + std::to_string(bit));
+  }
+  shape.oop_bytes = 4;
+  for (uint8_t shift = 0; shift <= 8; shift++) {
+    for (unsigned bit : {19, 25, 31}) {
+      shape.narrow_shift = shift;
+      shape.alignment_log2 = std::max<uint8_t>(3, shift);
+      shape.heap_base = uint64_t{1} << 45;
+      shape.narrow_base = shape.heap_base - (uint64_t{1} << bit << shift);
+      follow_list(shape, "narrow, shift " + std::to_string(shift) + ", bit " + std::to_string(bit));
     }
   }
 }

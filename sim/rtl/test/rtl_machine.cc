@@ -14,10 +14,7 @@ std::string chosen_preset() {
   return chosen != nullptr ? chosen : "sim-small";
 }
 
-unsigned lanes() {
-  const std::string preset = chosen_preset();
-  return preset == "sim-small" ? 1 : preset == "ddr4-1ch" ? 4 : 8;
-}
+unsigned lanes() { return lanes_of(chosen_preset()); }
 
 RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
   SimulationOptions s = o.simulation;

@@ -74,7 +74,7 @@ def test_host(preset):
 
 @pytest.mark.parametrize("preset", presets())
 def test_directed(preset):
-    run("RtlDirected.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlManyObjects.*", preset)
+    run("RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlManyObjects.*", preset)
 
 
 # Of presets that have a record: others are not simulated often enough to keep one.

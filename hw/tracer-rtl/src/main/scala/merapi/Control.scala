@@ -251,8 +251,9 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val abortNew     = RegNext(abortAsked =/= page.ackAbort, false.B)
   val pauseWanted  = RegNext(pauseAsked =/= resumeAsked, false.B)
   val pauseUnacked = RegNext(page.ackPause =/= pauseAsked, false.B)
-  val flagged      = io.core.flagged.valid
-  val settled      = inCycle && io.core.empty && !running && offer.io.empty && !done.valid && !entryThere
+  io.orders.pausing := io.orders.hold && pauseWanted
+  val flagged = io.core.flagged.valid
+  val settled = inCycle && io.core.empty && !running && offer.io.empty && !done.valid && !entryThere
   // Not tracing any more once everything is recorded.
   io.tracing  := inCycle && !page.idle && !paused && !faulted
   io.paused   := false.B

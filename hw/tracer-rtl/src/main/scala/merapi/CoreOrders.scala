@@ -20,6 +20,7 @@ class CoreStatus(p: TracerParameters) extends Bundle {
 /** What it orders. Levels, except those called pulses. */
 class CoreOrders(p: TracerParameters) extends Bundle {
   val hold       = Bool()                    // start nothing new
+  val pausing    = Bool()                    // what hold is for: objects that have not begun go back to the store
   val suppress   = Bool()                    // no effect on memory any more
   val block      = Bool()                    // no request to memory any more
   val clear      = Bool()                    // pulse: back to the state after reset; with block, memory quiet

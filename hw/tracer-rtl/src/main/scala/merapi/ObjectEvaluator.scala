@@ -50,10 +50,11 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
   * Live words, SHAPE_SEEN and DEFER leave independently, each once: `counted`, `reported` and `sent` remember which
   * have left while others wait.
   *
-  * At a pause objects are given back as greys: those whose reports find no room (what has left does not leave again,
-  * except SHAPE_SEEN and DEFER, which may repeat), and those that come from now on, all but the first. The
-  * acknowledgement waits for what an object marks to be fetched, marked and written; but for the first, a host that
-  * paused as soon as it had resumed could keep the trace where it is.
+  * Held, objects are given back as greys when their reports find no room (what has left does not leave again, except
+  * SHAPE_SEEN and DEFER, which may repeat). When it is for a pause, those that come from then on are, all but the first.
+  * The acknowledgement waits for what an object marks to be fetched, marked and written; but for the first, a host that
+  * paused as soon as it had resumed could keep the trace where it is. (A lane is also held while the control unit writes
+  * its page or sweeps: that is over soon, and lines would be fetched twice.)
   *
   * An object that cannot be right is judged a cycle later, beside its way: its fault comes long before anything that
   * follows from it could reach the memory.
@@ -61,7 +62,8 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
 class ObjectEvaluator(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val config    = Input(new TraceConfig(p))
-    val hold      = Input(Bool())
+    val hold      = Input(Bool())                     // give back what waits for the host
+    val pausing   = Input(Bool())                     // and what has not begun
     val in        = Flipped(Decoupled(new EvaluateJob(p)))
     val offered   = Input(Bool())                     // `in` may come: known early, unlike whether it does
     val room      = Output(Bool())                    // for two more: one may be on its way
@@ -272,7 +274,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   counted                 := !done && (counted || io.live.fire)
   reported                := !done && (reported || io.seen.fire)
   sent                    := !done && (sent || io.deferred.fire)
-  hadFirst                := io.hold && (hadFirst || (done && x.phase === Phase.Header && !givenBack))
+  hadFirst                := io.pausing && (hadFirst || (done && x.phase === Phase.Header && !givenBack))
 
   // What cannot be right.
   val sizeLate   = RegNext(valid && sizing && x.found, false.B)

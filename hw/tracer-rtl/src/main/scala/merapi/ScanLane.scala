@@ -71,7 +71,8 @@ class ScanLane(p: TracerParameters) extends Module {
     val powerUp    = Input(Bool())
     val config     = Input(new TraceConfig(p))
     val hold       = Input(Bool())                         // take nothing up
-    val pause      = Input(Bool())                         // and give back what waits, or has not begun
+    val pause      = Input(Bool())                         // and give back what waits for the host
+    val pausing    = Input(Bool())                         // and what has not begun
     val arraysWait = Input(Bool())                         // some lane has enough to do
     val invalidate = Input(Bool())                         // pulse, when quiet
     val dropShapes = Input(Bool())                         // pulse
@@ -291,8 +292,9 @@ class ScanLane(p: TracerParameters) extends Module {
   evaluate.io.extension := extensions.read(evaluate.io.slot)
   when(evaluate.io.extend.valid) { extensions.write(evaluate.io.slot, evaluate.io.extend.bits) }
 
-  evaluate.io.config := c
-  evaluate.io.hold   := io.pause
+  evaluate.io.config  := c
+  evaluate.io.hold    := io.pause
+  evaluate.io.pausing := io.pausing
   io.live <> evaluate.io.live
   io.seen <> evaluate.io.seen
   io.deferred <> evaluate.io.deferred

@@ -63,6 +63,7 @@ class TracerCore(p: TracerParameters) extends Module {
   // Lanes rest while a sweep looks for greys, so that it does not meet marks of this cycle; they run as soon as it
   // waits for room, until it ends.
   val stop     = RegNext(io.orders.hold, false.B)
+  val pausing  = RegNext(io.orders.pausing, false.B)
   val released = RegInit(false.B)
   released := sweep.io.busy && (released || sweep.io.blocked)
   val hold = stop || RegNext(sweep.io.busy && !released, false.B)
@@ -107,6 +108,7 @@ class TracerCore(p: TracerParameters) extends Module {
     lane.io.config     := c
     lane.io.hold       := hold
     lane.io.pause      := stop
+    lane.io.pausing    := pausing
     lane.io.arraysWait := arraysWait
     lane.io.invalidate := io.orders.invalidate
     lane.io.fill       := limits.io.fill

@@ -49,6 +49,7 @@ class ObjectEvaluatorTest extends BlockTest {
         evaluate.io.config.alignmentLog2.poke(alignment)
         evaluate.io.config.mirrorOffset.poke(mirrorAt)
         evaluate.io.hold.poke(false)
+        evaluate.io.pausing.poke(false)
         evaluate.io.in.valid.poke(false)
         evaluate.io.offered.poke(false)
         restart(evaluate)
@@ -159,8 +160,10 @@ class ObjectEvaluatorTest extends BlockTest {
             for (j <- offered) poke(evaluate.io.in.bits, j, oop, notNull(j.data))
           }
           // Held, a lane takes up nothing new; what it asked for comes.
-          val held = t % 100 > 70
+          val held    = t               % 100 > 70
+          val pausing = held && t / 100 % 3 != 0
           evaluate.io.hold.poke(held)
+          evaluate.io.pausing.poke(pausing)
           // It is said early that a line may come, with a place for it.
           val mayCome = offered.isDefined && is(evaluate.io.in.ready)
           evaluate.io.offered.poke(mayCome)
@@ -338,7 +341,7 @@ class ObjectEvaluatorTest extends BlockTest {
           }
           read += Integer.bitCount(evaluate.io.slotsRead.peek().litValue.toInt)
           nulls += Integer.bitCount(evaluate.io.slotsNull.peek().litValue.toInt)
-          hadFirst = held && (hadFirst || (over && now.get.phase == 0 && !fires(evaluate.io.giveBack)))
+          hadFirst = pausing && (hadFirst || (over && now.get.phase == 0 && !fires(evaluate.io.giveBack)))
           if (over) {
             inside.dequeue()
             live = false

@@ -98,6 +98,35 @@ TEST_F(RtlDirected, AListIsFollowedAhead) {
   }
 }
 
+// The tracer writes its page for every command that ends, and lanes take nothing up meanwhile: what is on its way to
+// them is not read again for that.
+TEST_F(RtlDirected, LinesAreReadOnceWhateverTheHostAsks) {
+  const uint32_t nodes = 20'000;
+  uint64_t lines[2];
+  for (bool asks : {false, true}) {
+    std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+    make_array(64, nodes);
+    Random random(3);
+    for (uint32_t i = 0; i < nodes; i++) {
+      const uint64_t to = random.below(nodes);
+      make_node(to);
+      refer(64 + 16 + 4 * uint64_t{i}, node(to));
+    }
+    window_.mark(0, 64);
+    start();
+    uint64_t asked = 0;
+    while (!machine_->idle() && machine_->fault().code == 0) {
+      machine_->run(150);
+      if (asks && asked < 400) machine_->command(MERAPI_OP_NOP, 0, asked++, 0);
+      machine_->complete();
+    }
+    ASSERT_TRUE(finish());
+    EXPECT_TRUE(!asks || asked > 20);
+    lines[asks] = machine_->counter(MERAPI_COUNTER_HEAP_LINES);
+  }
+  EXPECT_LT(lines[1], lines[0] + lines[0] / 128) << lines[0];
+}
+
 // A list wherever a heap may lie: each bit of a wide reference, each shift of a narrow one and its upper bits.
 void follow_list(const WindowShape& shape, const std::string& what) {
   const uint64_t nodes = 800;

@@ -336,7 +336,7 @@ def judge(results: list[dict[str, Any]], arguments: argparse.Namespace) -> int:
     equivalent = [r for r in survivors if explained.get(label(r), {}).get("equivalent")]
     killed = len(results) - len(survivors)
     rate, of_all = killed / (len(results) - len(equivalent)), killed / len(results)
-    by_record = sum(r.get("killer", "").endswith(PORTS) for r in results)
+    by_record = sum(r["why"].startswith("ports:") for r in results)
     report = {"mutants": len(results), "equivalent": len(equivalent), "killed": rate, "killed_of_all": of_all,
               "by_record": by_record, "verdicts": count, "results": results}  # fmt: skip
     arguments.report.parent.mkdir(parents=True, exist_ok=True)

@@ -2,6 +2,7 @@
 # Mutants of the tracer and proofs about it; the root Makefile includes this file after rtl.mk.
 #   MUTANTS, MUTATION_SEED  how many mutants Yosys chooses, and which
 #   MUTATION_MINUTES        stop hunting after about so long; the next run goes on (0: until all have met every tier)
+#   MUTATION_FLAGS          --tests-added: nothing but new tests since the last hunt, so survivors meet these alone
 #   COVER_SEEDS, COVER_PIECE  random seeds per case of cover-rtl; one of its runs alone
 #   PROOFS                  names of hw/tracer-rtl/formal/proofs.json, or exhaust (all)
 
@@ -44,7 +45,8 @@ mutated-tracer: $(MUTATION_DESIGN)/obj/ready
 .PHONY: mutate-rtl
 mutate-rtl: setup mutated-tracer ## mutants of the whole tracer against the regression; build/mutation/report.json (MUTANTS=, MUTATION_SEED=, MUTATION_MINUTES=)
 	@$(RTL_NICE) python3 hw/tracer-rtl/mutation/mutate.py hunt --test $(MUTATION)/sim/test/rtl_test --list $(MUTATION_DESIGN)/mutants.txt \
-	  --verdicts $(MUTATION)/verdicts.jsonl --report $(MUTATION)/report.json --jobs $(RTL_JOBS) --minutes $(MUTATION_MINUTES)
+	  --verdicts $(MUTATION)/verdicts.jsonl --report $(MUTATION)/report.json --jobs $(RTL_JOBS) --minutes $(MUTATION_MINUTES) \
+	  $(MUTATION_FLAGS)
 
 # Whole traces of the reduced core, every one of a family: simulated, since they are too long for a solver.
 FORMAL := $(CURDIR)/build/formal

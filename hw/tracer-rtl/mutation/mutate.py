@@ -45,7 +45,7 @@ PORTS = " ports"
 # Seeds of a random case that are recorded (record-rtl-work).
 RECORDED_SEEDS = 3
 # Tests with random seeds: each is run with seed 2 alone, and then with four more.
-RANDOM = re.compile(r"Rtl(Trace\.|Wide\.(LargestHeap|ManyRegions)$)")
+RANDOM = re.compile(r"Rtl((Trace|Errors)\.|Wide\.(LargestHeap|ManyRegions)$)")
 # What a run without a mutant needs of the processor, times this: more is a hang.
 PATIENCE = 3
 LEAST_PATIENCE = 3  # seconds
@@ -227,9 +227,10 @@ class Order:
 class Verdicts:
     """What is known already, in a file that a later hunt continues. A kill holds for the design that it happened to,
     and so does a survival that is explained; another one, and how long the tracer without a mutant takes, holds for
-    one build of the regression. Which test killed a mutant of which module is worth knowing whatever the design was."""
+    one build of the regression, or, when tests were only `added` since, for the tests that there were. Which test killed
+    a mutant of which module is worth knowing whatever the design was."""
 
-    def __init__(self, path: Path, design: str, program: str, explained: set[str]) -> None:
+    def __init__(self, path: Path, design: str, program: str, explained: set[str], added: bool) -> None:
         self.path, self.design, self.program = path, design, program
         self.known: dict[str, dict[str, Any]] = {}
         self.kills: list[tuple[str, str]] = []
@@ -238,7 +239,7 @@ class Verdicts:
             if "killer" in entry:
                 self.kills.append((entry["module"], entry["killer"]))
             lasting = entry["verdict"] in ("killed", "hangs") or ("module" in entry and label(entry) in explained)
-            if entry["design"] == design and (lasting or entry["program"] == program):
+            if entry["design"] == design and (lasting or added or entry["program"] == program):
                 self.known[entry["key"]] = entry
 
     def add(self, key: str, entry: dict[str, Any]) -> dict[str, Any]:
@@ -254,17 +255,20 @@ def digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
 
 
-def baseline(verdicts: Verdicts, test: Path, every: list[Run]) -> dict[Run, float]:
+def baseline(verdicts: Verdicts, test: Path, every: list[Run], jobs: int) -> dict[Run, float]:
     """Seconds of the processor that each run takes without a mutant."""
-    times = {}
-    for r in every:
+
+    def one(r: Run) -> float:
         key = f"without {r}"
         if key not in verdicts.known:
             verdict, why, seconds = once(test, 0, r, None)
             if verdict != "survives":
                 fail(f"expected the tracer without a mutant to pass {r.filter}, found: {why}")
             verdicts.add(key, {"verdict": verdict, "seconds": round(seconds, 2)})
-        times[r] = float(verdicts.known[key]["seconds"])
+        return float(verdicts.known[key]["seconds"])
+
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        times = dict(zip(every, pool.map(one, every), strict=True))
     print(f"without a mutant: {len(every)} runs, {sum(times.values()):.0f} s together", flush=True)
     return times
 
@@ -274,10 +278,11 @@ def hunt(arguments: argparse.Namespace) -> int:
     chosen = json.loads((arguments.list.parent / "chosen.json").read_text())
     explained = {e["mutant"] for e in json.loads(arguments.survivors.read_text())}
     verdicts = Verdicts(
-        arguments.verdicts, digest(arguments.list.parent / "mutated.v"), digest(arguments.test), explained
-    )
+        arguments.verdicts, digest(arguments.list.parent / "mutated.v"), digest(arguments.test), explained,
+        arguments.tests_added,
+    )  # fmt: skip
     every = runs(arguments.test)
-    times = baseline(verdicts, arguments.test, every)
+    times = baseline(verdicts, arguments.test, every, arguments.jobs)
     order = Order(times)
     by_name = {str(r): r for r in every}
     for module, killer in verdicts.kills:
@@ -377,6 +382,8 @@ def main() -> int:
     h.add_argument("--verdicts", type=Path, default=Path("build/mutation/verdicts.jsonl"),
                    help="what is known already; continued")  # fmt: skip
     h.add_argument("--minutes", type=float, default=0, help="stop after about this long, to be continued (status 3)")
+    h.add_argument("--tests-added", action="store_true",
+                   help="the regression has tests that it had not, and no other change: what was survived stays so")  # fmt: skip
     h.add_argument("--only", type=int, nargs="*", help="numbers of mutants")
     h.set_defaults(run=hunt)
     arguments = parser.parse_args()

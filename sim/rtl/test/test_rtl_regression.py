@@ -59,7 +59,7 @@ def test_invariants_are_in_the_program():
 
 
 def test_faults():
-    run("RtlFault.*:MemoryErrors.*:RtlHighFault.*:RtlConfig.*", "sim-small")
+    run("RtlFault.*:MemoryErrors.*:RtlErrors.*:RtlHighFault.*:RtlConfig.*", "sim-small")
 
 
 @pytest.mark.parametrize("preset", presets())

@@ -68,13 +68,15 @@ class LineFetch(p: TracerParameters) extends Module {
   private val (sweeping, sweepNext, epoch) = (epochs.io.sweeping, epochs.io.next, epochs.io.epoch)
 
   // Look: first those that look again.
-  val waits     = RegInit(0.U(p.slots.W)) // slots that wait for a line
-  val come      = RegInit(0.U(p.slots.W)) // those that are to look again
-  val waitLine  = Mem(p.slots, UInt(p.lineAddress.W))
-  val waitSet   = Reg(Vec(p.slots, UInt(wakeBits.W)))
-  val hint      = RegInit(0.U.asTypeOf(Valid(UInt(p.lineAddress.W))))
-  val again     = come.orR
-  val slotAgain = PriorityEncoder(come)
+  val waits    = RegInit(0.U(p.slots.W)) // slots that wait for a line
+  val come     = RegInit(0.U(p.slots.W)) // those that are to look again
+  val waitLine = Mem(p.slots, UInt(p.lineAddress.W))
+  val waitSet  = Reg(Vec(p.slots, UInt(wakeBits.W)))
+  val hint     = RegInit(0.U.asTypeOf(Valid(UInt(p.lineAddress.W))))
+  // With many slots the one whose turn it is stands in a register, chosen in an earlier cycle.
+  val chosen    = Option.when(p.manySlots)(RegInit(0.U.asTypeOf(Valid(UInt(slotBits.W)))))
+  val again     = chosen.map(_.valid).getOrElse(come.orR)
+  val slotAgain = chosen.map(_.bits).getOrElse(PriorityEncoder(come))
   val lookHint  = !again && io.rest && hint.valid
   val lookLine  = Mux(again, waitLine.read(slotAgain), Mux(lookHint, hint.bits, io.request.bits.line))
   val lookSet   = setOf(lookLine)
@@ -164,8 +166,18 @@ class LineFetch(p: TracerParameters) extends Module {
   val fillsMine = fill && asked.set === set
   val filledNow = VecInit((0 until p.slots).map(i => fill && waits(i) && waitSet(i) === wakeOf(asked.set))).asUInt
   val slotBit   = UIntToOH(slot, p.slots)
+  private val leaves = chosen match {
+    case None => Mux(lookAgain, UIntToOH(slotAgain, p.slots), 0.U)
+    case Some(next) =>
+      val choose = !next.valid || lookAgain
+      when(choose) {
+        next.valid := come.orR
+        next.bits  := PriorityEncoder(come)
+      }
+      Mux(choose, VecInit(PriorityEncoderOH(come.asBools)).asUInt, 0.U)
+  }
   waits := (waits & ~filledNow) | Mux(useWait && !fillsMine, slotBit, 0.U)
-  come := (come & ~Mux(lookAgain, UIntToOH(slotAgain, p.slots), 0.U)) | filledNow |
+  come := (come & ~leaves) | filledNow |
     Mux(retry || (useWait && fillsMine), slotBit, 0.U)
 
   // Lines that the memory brought come when nobody is judged: either way is chosen by a register.
@@ -177,5 +189,6 @@ class LineFetch(p: TracerParameters) extends Module {
 
   val outstanding = RegInit(0.U(log2Ceil(asks + 1).W))
   outstanding := outstanding + useAsk - answer.valid
-  io.quiet := outstanding === 0.U && !valid && !ask.io.deq.valid && !waits.orR && !again && !served.io.deq.valid && !hint.valid
+  private val looks = if (p.manySlots) again || come.orR else again
+  io.quiet := outstanding === 0.U && !valid && !ask.io.deq.valid && !waits.orR && !looks && !served.io.deq.valid && !hint.valid
 }

@@ -288,16 +288,18 @@ class MemoryPorts(
 }
 
 /** A register for the requests of a client of several ports: which port they go to and whose turn it is there follows
-  * from it. The next comes in the cycle in which one leaves.
+  * from it. The next comes in the cycle in which one leaves or, `apart`, in the one after it: then nothing of a turn at
+  * the ports reaches the client in the same cycle, for a request every other cycle.
   */
-class RequestStage[T <: Data](gen: T) extends Module {
+class RequestStage[T <: Data](gen: T, apart: Boolean = false) extends Module {
   val io = IO(new Bundle {
     val in  = Flipped(Decoupled(gen))
     val out = Decoupled(gen)
   })
   val valid = RegInit(false.B)
-  io.in.ready  := !valid || io.out.ready
+  io.in.ready  := !valid || (if (apart) false.B else io.out.ready)
   io.out.valid := valid
   io.out.bits  := RegEnable(io.in.bits, io.in.ready)
   when(io.in.ready) { valid := io.in.valid }
+  if (apart) when(io.out.fire) { valid := false.B }
 }

@@ -119,6 +119,12 @@ case class TracerParameters(
   /** A register more where all lanes meet: with so many, what is decided there takes the better part of a cycle. */
   val wide: Boolean = lanes > 4
 
+  /** So many that a write's turn at one of them takes a cycle of its own. */
+  val manyPorts: Boolean = ports > 4
+
+  /** So many that which of them looks again is chosen a cycle before it does. */
+  val manySlots: Boolean = slots > 32
+
   /** Lines that a lane asks for ahead of long objects. */
   val prefetches: Int = 4
 

@@ -49,9 +49,13 @@ class Tracer(p: TracerParameters) extends Module {
   // Before several ports requests stand in registers; those of the core are reset with it.
   private val staged = WireDefault(false.B) // requests of the control side
   if (p.ports > 1) {
-    def stage[T <: Data](clients: Seq[DecoupledIO[T]], ports: Seq[DecoupledIO[T]]): Seq[Bool] =
+    def stage[T <: Data](
+        clients: Seq[DecoupledIO[T]],
+        ports: Seq[DecoupledIO[T]],
+        apart: Boolean = false
+    ): Seq[Bool] =
       clients.zip(ports).map { case (client, port) =>
-        val stage = Module(new RequestStage(chiselTypeOf(client.bits)))
+        val stage = Module(new RequestStage(chiselTypeOf(client.bits), apart))
         stage.io.in <> client
         port <> stage.io.out
         stage.io.out.valid
@@ -59,7 +63,7 @@ class Tracer(p: TracerParameters) extends Module {
     val ofCore = core.io.reads.size
     withReset(clear) {
       stage(core.io.reads.map(_.request), memory.io.reads.map(_.request))
-      stage(core.io.writes.map(_.request), memory.io.writes.map(_.request))
+      stage(core.io.writes.map(_.request), memory.io.writes.map(_.request), apart = p.manyPorts)
     }
     staged := VecInit(
       stage(controlReads.map(_.request), memory.io.reads.drop(ofCore).map(_.request)) ++

@@ -34,9 +34,10 @@ class FetchHarness(p: TracerParameters) extends Module {
   * their way are not asked for again.
   */
 class LineFetchTest extends BlockTest {
-  test("answers every slot with its line") {
+  private val many = p.copy(slots = 48, greyDepth = 512)
+  for ((p, count) <- Seq(p -> 4, many -> 2)) test(s"answers each of ${p.slots} slots with its line") {
     simulate(new FetchHarness(p)) { fetch =>
-      for (seed <- seeds(4)) {
+      for (seed <- seeds(count)) {
         val random = new Random(seed)
         val memory = new Memory(random, 5, 40)
         fetch.reset.poke(true)

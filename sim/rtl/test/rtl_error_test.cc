@@ -1,0 +1,131 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// A memory that fails while the tracer has much to do: everything under way ends, nothing of it is seen afterwards, and
+// the cycle after an abort marks what it should.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <string>
+
+#include "sim/rtl/test/directed_heap.h"
+#include "sim/rtl/test/seeds.h"
+#include "sim/test/random.h"
+
+namespace merapi::sim::rtl::test {
+namespace {
+
+using merapi::sim::test::Mapping;
+using merapi::sim::test::Random;
+
+// Nodes far from each other, so that nearly each has a bitmap line of its own, each with two references to anywhere.
+class RtlErrors : public DirectedHeap {
+ protected:
+  static constexpr uint32_t kNodes = 1500, kApart = 90;
+  RtlErrors() {
+    Random random(1);
+    make_array(64, kNodes);
+    for (uint32_t i = 0; i < kNodes; i++) {
+      make_node(at(i));
+      refer(64 + 16 + 4 * uint64_t{i}, node(at(i)));
+      for (uint32_t field : {12, 16}) refer(node(at(i)) + field, node(at(uint32_t(random.below(kNodes)))));
+    }
+    for (int bitmap : {0, 1}) window_.mark(bitmap, 64);
+    fresh_ = window_.copy();
+  }
+  static uint64_t at(uint32_t i) { return uint64_t{i} * kApart; }
+
+  struct Run {
+    // Lines, before the first cycle and at its end.
+    uint64_t reads_before = 0, writes_before = 0, reads = 0, writes = 0;
+    merapi_fault_record fault{};
+  };
+  // Every use of a seed does the same until the access that fails. 0: none does.
+  Run run(uint64_t seed, uint64_t read_error, uint64_t write_error) {
+    Run r;
+    Random random(seed);
+    std::memcpy(window_.base, fresh_->base, window_.bytes);
+    options_.timing = {2, uint32_t(4 + random.below(120)), uint32_t(30 + random.below(71)), seed};
+    options_.simulation.read_error_at = read_error;
+    options_.simulation.write_error_at = write_error;
+    options_.simulation.error_response = 2;
+    start();
+    r.reads_before = machine_->simulation->accesses().reads;
+    r.writes_before = machine_->simulation->accesses().writes;
+    auto until = [&](auto what) {
+      EXPECT_TRUE(machine_->run_until([&] { return machine_->fault().code != 0 || what(); }, kPatience));
+      return machine_->fault().code == 0;
+    };
+    bool running = true;
+    while (running && !machine_->idle()) {
+      machine_->run(random.below(2500));
+      if (random.below(2) == 0) machine_->complete();
+      if (random.below(2) == 0 && machine_->room()) {
+        machine_->grey({window_.shape.heap_base + node(at(uint32_t(random.below(kNodes)))), 0});
+      }
+      if (random.below(3) != 0) continue;
+      machine_->request_pause();
+      running = until([&] { return machine_->pause_acknowledged(); });
+      machine_->resume();
+      running = running && until([&] { return machine_->resume_acknowledged(); });
+      running = running && machine_->fault().code == 0;
+    }
+    r.reads = machine_->simulation->accesses().reads;
+    r.writes = machine_->simulation->accesses().writes;
+    machine_->run(2000);  // the last write may be what failed
+    r.fault = machine_->fault();
+    return r;
+  }
+  // Marks, live words and what else the tracer writes but its page.
+  void nothing_more_is_written() {
+    std::unique_ptr<Mapping> before = window_.copy();
+    machine_->run(10'000);
+    for (int a :
+         {MERAPI_AREA_BITMAP0, MERAPI_AREA_BITMAP1, MERAPI_AREA_LIVE, MERAPI_AREA_COMPLETION, MERAPI_AREA_HEAP}) {
+      const merapi_area_desc& area = window_.layout.area[a];
+      EXPECT_EQ(std::memcmp(before->base + area.offset, window_.base + area.offset, area.size), 0) << "area " << a;
+    }
+  }
+  void the_next_cycle_is_right() {
+    machine_->abort();
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->abort_acknowledged(); }, kPatience));
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->resume_acknowledged(); }, kPatience));
+    machine_->complete();
+    machine_->begin(1);
+    machine_->command(MERAPI_OP_TRACE_REGION, 0, window_.shape.regions, 0);
+    ASSERT_TRUE(finish());
+    for (uint32_t i = 0; i < kNodes; i++) ASSERT_TRUE(window_.marked(1, node(at(i)))) << i;
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), kNodes);
+  }
+  // One error for each seed, at any access of the cycle.
+  void run_seeds(bool write) {
+    uint64_t faults = 0, tried = 0;
+    each_seed([&](uint64_t seed) {
+      const Run whole = run(seed, 0, 0);
+      EXPECT_EQ(whole.fault.code, 0u);
+      Random random(seed + 1000);
+      const uint64_t before = write ? whole.writes_before : whole.reads_before;
+      const uint64_t nth = before + 1 + random.below((write ? whole.writes : whole.reads) - before);
+      const Run broken = run(seed, write ? 0 : nth, write ? nth : 0);
+      tried++;
+      if (broken.fault.code != 0) {
+        faults++;
+        EXPECT_EQ(broken.fault.code, uint32_t(MERAPI_FAULT_MEMORY));
+        EXPECT_LT(broken.fault.address, window_.bytes);
+        nothing_more_is_written();
+      }
+      the_next_cycle_is_right();
+      EXPECT_FALSE(HasFailure()) << (write ? "write " : "read ") << nth << "; again: MERAPI_PRESET=" << chosen_preset()
+                                 << " MERAPI_SEED=" << seed << " build/rtl/sim/test/rtl_test --gtest_filter=RtlErrors."
+                                 << testing::UnitTest::GetInstance()->current_test_info()->name();
+      return !HasFailure();
+    });
+    EXPECT_EQ(faults, tried);
+  }
+  std::unique_ptr<Mapping> fresh_;
+};
+
+TEST_F(RtlErrors, AnyReadOfABusyTracer) { run_seeds(false); }
+TEST_F(RtlErrors, AnyWriteOfABusyTracer) { run_seeds(true); }
+
+}  // namespace
+}  // namespace merapi::sim::rtl::test

@@ -227,8 +227,8 @@ class Order:
 class Verdicts:
     """What is known already, in a file that a later hunt continues. A kill holds for the design that it happened to,
     and so does a survival that is explained; another one, and how long the tracer without a mutant takes, holds for
-    one build of the regression, or, when tests were only `added` since, for the tests that there were. Which test killed
-    a mutant of which module is worth knowing whatever the design was."""
+    one build of the regression, or, when tests were only `added` since, for the tests that there were. Which test
+    killed a mutant of which module is worth knowing whatever the design was."""
 
     def __init__(self, path: Path, design: str, program: str, explained: set[str], added: bool) -> None:
         self.path, self.design, self.program = path, design, program
@@ -383,7 +383,7 @@ def main() -> int:
                    help="what is known already; continued")  # fmt: skip
     h.add_argument("--minutes", type=float, default=0, help="stop after about this long, to be continued (status 3)")
     h.add_argument("--tests-added", action="store_true",
-                   help="the regression has tests that it had not, and no other change: what was survived stays so")  # fmt: skip
+                   help="nothing but new tests since the last hunt: what was survived stays so")  # fmt: skip
     h.add_argument("--only", type=int, nargs="*", help="numbers of mutants")
     h.set_defaults(run=hunt)
     arguments = parser.parse_args()

@@ -14,6 +14,8 @@ export PRESET ?=
 export MEMORY ?=
 
 PYTEST := build/venv/bin/python -m pytest
+# Simulations of the RTL beside all other tests (conftest.py), where there are processors for both.
+BESIDE = $(if $(filter 1,$(JOBS)),,-n 2 --dist loadgroup)
 RUFF := build/venv/bin/ruff
 # Compiled files are kept too; paths are taken relative to the clone, so that another clone finds them.
 export CCACHE_DIR := $(or $(MERAPI_CACHE),$(HOME)/.cache/merapi)/ccache
@@ -67,7 +69,7 @@ run: run-arguments jdk apps ## run a real Java program with its heap in a window
 
 .PHONY: test
 test: jdk apps qemu-setup ## everything: native, JVM, runner, guest and style tests
-	@$(PYTEST)
+	@$(PYTEST) $(BESIDE)
 
 .PHONY: test-native
 test-native: native ## tests of libmerapi and the device process

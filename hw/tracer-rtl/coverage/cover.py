@@ -8,12 +8,13 @@
       --report build/coverage/report.json
 
 `states` writes a cover point for every value of every state machine (an enumeration called State or Op in a module of
-the sources), bound to the design, and into states.vlt what is not to be counted. `constant` lets Yosys find the bits
-that are constant whatever the inputs do: they cannot toggle and are not counted, nor are those of uncounted.json
-(registers that count from zero, from a bit on that a simulation is too short for). `report` reads Verilator's counts
-and the names that the regression noted (counters, which stand for stall causes and overflow paths, fault codes, device
-states, completions) and fails when a state or a name is neither reached nor explained in unreached.json, or a share of
-lines, branches, expressions or bits that toggle is below what is asked for.
+the sources) and for every handshake of the elaborated design that waits (valid without ready: what a full queue, a
+taken turn or a slow memory makes of it), bound to the design, and into states.vlt what is not to be counted. `constant`
+lets Yosys find the bits that are constant whatever the inputs do: they cannot toggle and are not counted, nor are those
+of uncounted.json (registers that count from zero, from a bit on that a simulation is too short for). `report` reads
+Verilator's counts and the names that the regression noted (counters, which stand for stall causes and overflow paths,
+fault codes, device states, completions) and fails when a state, a wait or a name is neither reached nor explained in
+unreached.json, or a share of lines, branches, expressions or bits that toggle is below what is asked for.
 """
 
 from __future__ import annotations
@@ -34,6 +35,8 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 # Register that holds an enumeration's value, by the enumeration's name.
 REGISTERS = {"State": "state", "Op": "s1_op"}
+# What is bound to a module for its handshakes.
+WAITS = "waits"
 # Around tracers, not in one: what several contexts share is reached by tests of its own (docs/testing.md).
 AROUND = {"ContextLives"}
 # Enumerations of the contract whose every value must be met, and how the regression calls them.
@@ -87,12 +90,37 @@ def states(arguments: argparse.Namespace) -> int:
             out.append(
                 f"bind {f.stem} {module}_{register}_covered {register}_covered(.clock(clock), .value({register}));"
             )
+    for f in sorted(arguments.rtl.glob("*.sv")):
+        out += waits(f)
     arguments.out.write_text("\n".join(out) + "\n")
     # Memories are arrays: their bits are data (and Verilator 5.48 fails on expressions in them).
     memories = [f.name for f in sorted(arguments.rtl.glob("*.sv")) if MEMORY.search(f.stem)]
     lines = ["`verilator_config", *(f'coverage_off -file "*{name}"' for name in memories)]
     arguments.out.with_suffix(".vlt").write_text("\n".join(lines) + "\n")
     return 0
+
+
+def waits(path: Path) -> list[str]:
+    """Cover points for the handshakes at a module's ports. firtool leaves out what is always ready. A module without a
+    clock passes on the handshakes of others."""
+    head = re.search(r"^module \w+\((.*?)^\);", path.read_text(), re.M | re.S)
+    if not head:
+        return []
+    ports = set(re.findall(r"\b(\w+)\b(?=\s*(?:,|$))", re.sub(r"//.*", "", head.group(1))))
+    pairs = sorted(q.removesuffix("_valid") for q in ports if q.endswith("_valid") and f"{q[:-6]}_ready" in ports)
+    if not pairs or "clock" not in ports:
+        return []
+    name = f"{path.stem}_{WAITS}_covered"
+
+    def side(which: str) -> str:
+        return f".{which}({{{', '.join(f'{n}_{which}' for n in reversed(pairs))}}})"
+
+    return [
+        f"module {name}(input clock, input [{len(pairs) - 1}:0] valid, input [{len(pairs) - 1}:0] ready);",
+        *(f"  {n}: cover property (@(posedge clock) valid[{i}] & ~ready[{i}]);" for i, n in enumerate(pairs)),
+        "endmodule",
+        f"bind {path.stem} {name} {WAITS}_covered(.clock(clock), {side('valid')}, {side('ready')});",
+    ]
 
 
 def constant(arguments: argparse.Namespace) -> int:
@@ -156,6 +184,9 @@ def points(paths: list[Path]) -> list[tuple[dict[str, str], int]]:
     """Verilator's points: what it knows of each, and how often it was reached in all runs together."""
     counts: dict[str, int] = defaultdict(int)
     for path in paths:
+        if not path.exists():
+            piece = path.suffixes[0].removeprefix(".")
+            fail(f"expected the counts of a run in {path}, found no such file; make cover-rtl COVER_PIECE={piece}")
         before = len(counts)
         for line in path.read_text(errors="replace").splitlines():
             if m := re.fullmatch(r"C '(.*)' (\d+)", line):
@@ -182,6 +213,7 @@ def report(arguments: argparse.Namespace) -> int:
     modules: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     missed: dict[str, list[str]] = defaultdict(list)
     fsm: dict[str, int] = defaultdict(int)
+    waiting: dict[str, int] = defaultdict(int)
     uncounted = Uncounted(arguments.constant, arguments.uncounted)
     toggles: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for fields, count in points(arguments.data):
@@ -189,7 +221,13 @@ def report(arguments: argparse.Namespace) -> int:
         module = Path(fields.get("f", "")).stem
         if kind == "user":
             machine = fields["page"].split("/", 1)[1].removesuffix("_covered")
-            fsm[f"{machine} {fields['o'].removeprefix('cover_')}"] += count
+            point = fields["o"].removeprefix("cover_")
+            if machine.endswith(f"_{WAITS}"):
+                # TOP.Tracer.INSTANCE.waits_covered
+                where = ".".join(fields["h"].split(".")[2:-1])
+                waiting[f"{where} {point} {WAITS}".strip()] += count
+            else:
+                fsm[f"{machine} {point}"] += count
             continue
         if MEMORY.search(module) or ASSERTIONS.search(module) or module == "states":
             continue
@@ -207,7 +245,8 @@ def report(arguments: argparse.Namespace) -> int:
     names = {f"{kind} {name}": f"{kind} {value}" in met for kind, values in contract_names().items()
              for value, name in values.items()}  # fmt: skip
     explained = {e["point"]: e["why"] for e in json.loads(arguments.explained.read_text())}
-    unreached = [p for p, count in sorted(fsm.items()) if count == 0] + [p for p, hit in names.items() if not hit]
+    unreached = [p for p, count in sorted((fsm | waiting).items()) if count == 0]
+    unreached += [p for p, hit in names.items() if not hit]
     wrong = [p for p in unreached if p not in explained]
     stale = [p for p in explained if p not in unreached]
     low = [k for k, least in LEAST.items() if kinds[k][0] and kinds[k][1] / kinds[k][0] < least]
@@ -217,6 +256,7 @@ def report(arguments: argparse.Namespace) -> int:
             k: {"points": n, "reached": hit, "share": round(hit / n, 4)} for k, (n, hit) in sorted(kinds.items())
         },
         "states": {"points": len(fsm), "unreached": [p for p in unreached if p in fsm]},
+        "waits": {"points": len(waiting), "unreached": [p for p in unreached if p in waiting]},
         "names": {"points": len(names), "unreached": [p for p in unreached if p in names]},
         "explained": explained,
         "modules": {m: {"points": n, "reached": hit} for m, (n, hit) in sorted(modules.items())},
@@ -230,6 +270,7 @@ def report(arguments: argparse.Namespace) -> int:
     for k, (n, hit) in sorted(kinds.items()):
         print(f"cover: {k}: {hit} of {n} ({hit / n:.1%})")
     print(f"cover: states: {sum(c > 0 for c in fsm.values())} of {len(fsm)}; "
+          f"handshakes that wait: {sum(c > 0 for c in waiting.values())} of {len(waiting)}; "
           f"counters, faults, device states and completions: {sum(names.values())} of {len(names)}")  # fmt: skip
     for p in wrong:
         print(f"cover: not reached: {p}", file=sys.stderr)

@@ -265,6 +265,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   io.sleeping := state === State.Pace && nothingToDo && !pending && (!attached || !indexDirty) &&
     (io.reportsEmpty || !attached || faulted || paused)
 
+  // One switch for all states: firtool writes what an earlier one says into every branch of a later one.
   switch(state) {
     is(State.Look) { state := State.Looking }
     is(State.Looking) { when(look.io.done) { state := State.Think } }
@@ -375,7 +376,29 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
       }
     }
     is(State.WriteWait) { when(!io.pageBusy) { state := after } }
+
+    // What the host asks for beside the ring, and faults: ControlRequests.
+    is(State.Identify) { inIdentify() }
+    is(State.Identifying) { inIdentifying() }
+    is(State.Answer) { inAnswer() }
+    is(State.Answered) { inAnswered() }
+    is(State.PauseDone) { inPauseDone() }
+    is(State.Swept) { inSwept() }
+    is(State.AbortLook) { inAbortLook() }
+    is(State.AbortLooking) { inAbortLooking() }
+    is(State.Aborted) { inAborted() }
+    is(State.FaultWrite) { inFaultWrite() }
+    is(State.FaultEntry) { inFaultEntry() }
+
+    // The entries of the submission ring: ControlCommands.
+    is(State.Fetch) { inFetch() }
+    is(State.Judge) { inJudge() }
+    is(State.Check) { inCheck() }
+    is(State.Latch) { inLatch() }
+    is(State.Begin) { inBegin() }
+    is(State.Rescan) { inRescan() }
+    is(State.Idle) { inIdle() }
+    is(State.Fenced) { inFenced() }
+    is(State.IdleDone) { inIdleDone() }
   }
-  requestStates()
-  commandStates()
 }

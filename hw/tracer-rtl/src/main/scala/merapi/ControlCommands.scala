@@ -10,143 +10,141 @@ import chisel3.util._
 trait ControlCommands { unit: Control =>
   import Contract._
 
-  private[merapi] def commandStates(): Unit = switch(state) {
-    is(State.Fetch) {
-      when(fetch.io.entry.fire) {
-        entry  := fetch.io.entry.bits
-        index  := page.consumed
-        inHand := true.B
-        state  := State.Judge
-      }
-      when(pending) { state := State.Think }
+  private[merapi] def inFetch(): Unit = {
+    when(fetch.io.entry.fire) {
+      entry  := fetch.io.entry.bits
+      index  := page.consumed
+      inHand := true.B
+      state  := State.Judge
     }
-    is(State.Judge) { state := State.Check }
-    is(State.Check) {
-      state := State.Think
-      when(!pending && mayGo) {
-        inHand        := false.B
-        page.consumed := page.consumed + 1.U
-        io.rounds     := true.B
-        switch(verdict) {
-          is(Verdict.BadSequence) {
-            page.consumed := page.consumed
-            io.rounds     := false.B
-            fail(Fault.BadSequence, index, command.sequence)
+    when(pending) { state := State.Think }
+  }
+  private[merapi] def inJudge(): Unit = state := State.Check
+  private[merapi] def inCheck(): Unit = {
+    state := State.Think
+    when(!pending && mayGo) {
+      inHand        := false.B
+      page.consumed := page.consumed + 1.U
+      io.rounds     := true.B
+      switch(verdict) {
+        is(Verdict.BadSequence) {
+          page.consumed := page.consumed
+          io.rounds     := false.B
+          fail(Fault.BadSequence, index, command.sequence)
+        }
+        is(Verdict.BadCommand) { fail(Fault.BadCommand, index, opcode) }
+        is(Verdict.Begin) {
+          after := State.Latch
+          state := State.Kill
+        }
+        is(Verdict.Trace) {
+          sweep       := true.B
+          slice.first := argument
+          slice.count := payload(0)
+          running     := true.B
+        }
+        is(Verdict.Grey) {
+          offer.io.put.valid := true.B
+          io.greys           := command.count
+          // As Decide would: the host was not looked at since.
+          when(fetch.io.entry.valid && !lookDue) { state := State.Fetch }
+        }
+        is(Verdict.Clear) {
+          // In a cycle the configuration is there; before the first one it is read for this command.
+          when(inCycle) { state := State.Begin }.otherwise {
+            latchStart := true.B
+            state      := State.Latch
           }
-          is(Verdict.BadCommand) { fail(Fault.BadCommand, index, opcode) }
-          is(Verdict.Begin) {
-            after := State.Latch
-            state := State.Kill
-          }
-          is(Verdict.Trace) {
-            sweep       := true.B
-            slice.first := argument
-            slice.count := payload(0)
-            running     := true.B
-          }
-          is(Verdict.Grey) {
-            offer.io.put.valid := true.B
-            io.greys           := command.count
-            // As Decide would: the host was not looked at since.
-            when(fetch.io.entry.valid && !lookDue) { state := State.Fetch }
-          }
-          is(Verdict.Clear) {
-            // In a cycle the configuration is there; before the first one it is read for this command.
-            when(inCycle) { state := State.Begin }.otherwise {
-              latchStart := true.B
-              state      := State.Latch
-            }
-          }
-          is(Verdict.Fence) {
-            after := State.Fenced
-            state := State.Drain
-          }
-          is(Verdict.DropShapes) {
-            dropShapes := true.B
-            forgetSeen := true.B
-          }
+        }
+        is(Verdict.Fence) {
+          after := State.Fenced
+          state := State.Drain
+        }
+        is(Verdict.DropShapes) {
+          dropShapes := true.B
+          forgetSeen := true.B
         }
       }
     }
-    is(State.Latch) {
-      // BEGIN_CYCLE arrives here from Kill with nothing started, CLEAR_BITMAP with the latch running.
-      when(opcode === Op.BeginCycle.U && !latchDone) {
-        latchStart := true.B
-        latchDone  := true.B
-        bitmap     := argument
-        inCycle    := false.B
-        page.idle  := false.B
-      }
-      when(latch.io.done) {
-        latchDone := false.B
-        state     := State.Begin
-        when(latch.io.fault.valid) {
-          raise := latch.io.fault
-          state := State.Think
-        }
-      }
-      when(pending) {
-        latchDone := false.B
-        state     := State.Think
+  }
+  private[merapi] def inLatch(): Unit = {
+    // BEGIN_CYCLE arrives here from Kill with nothing started, CLEAR_BITMAP with the latch running.
+    when(opcode === Op.BeginCycle.U && !latchDone) {
+      latchStart := true.B
+      latchDone  := true.B
+      bitmap     := argument
+      inCycle    := false.B
+      page.idle  := false.B
+    }
+    when(latch.io.done) {
+      latchDone := false.B
+      state     := State.Begin
+      when(latch.io.fault.valid) {
+        raise := latch.io.fault
+        state := State.Think
       }
     }
-    is(State.Begin) {
-      running := true.B
-      state   := State.Look
-      when(opcode === Op.BeginCycle.U) {
-        inCycle       := true.B
-        page.cycle    := command.cycle
-        clearCounters := true.B
-        forgetSeen    := true.B
-        clear         := true.B
-        setState(DeviceState.Tracing)
-      }.elsewhen(clearGood) { clear := true.B }.otherwise {
-        running := false.B
-        fail(Fault.BadCommand, index, opcode)
-      }
+    when(pending) {
+      latchDone := false.B
+      state     := State.Think
     }
-    // Reached from Drain: what was dropped is to be found again, so nothing may be filtered as recently tested. Other
-    // copies stay right: nobody but the tracer writes before the next pause.
-    is(State.Rescan) {
-      forget := true.B
-      unflag := true.B
-      sweep  := true.B
-      val first = (io.core.flagged.bits << io.config.flagShift).pad(p.regionBits + 1)(p.regionBits, 0)
-      val rest  = io.config.regionCount - first
-      val most  = (1.U((p.regionBits + 1).W) << io.config.flagShift)(p.regionBits, 0)
-      slice.first := first
-      slice.count := Mux(rest < most, rest, most)
-      io.rescan   := true.B
-      state       := State.Look
+  }
+  private[merapi] def inBegin(): Unit = {
+    running := true.B
+    state   := State.Look
+    when(opcode === Op.BeginCycle.U) {
+      inCycle       := true.B
+      page.cycle    := command.cycle
+      clearCounters := true.B
+      forgetSeen    := true.B
+      clear         := true.B
+      setState(DeviceState.Tracing)
+    }.elsewhen(clearGood) { clear := true.B }.otherwise {
+      running := false.B
+      fail(Fault.BadCommand, index, opcode)
     }
-    is(State.Idle) {
-      // Reports leave first; with a full ring the host must be waited for, looking at its requests meanwhile.
-      when(io.reportsEmpty) {
-        after := State.IdleDone
-        state := State.Drain
-      }.elsewhen(io.reportsFull) {
-        pace  := (p.pollInterval - 1).U
-        state := State.Look
-        when(indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
-      }
-      when(pending) { state := State.Think }
-    }
-    is(State.Fenced) {
-      postDone()
-      write(PageLine.mask(PageLine.allCounters: _*), State.Look)
-    }
-    is(State.IdleDone) {
-      // Something may have been reported while the core drained: then once more.
+  }
+  // Reached from Drain: what was dropped is to be found again, so nothing may be filtered as recently tested. Other
+  // copies stay right: nobody but the tracer writes before the next pause.
+  private[merapi] def inRescan(): Unit = {
+    forget := true.B
+    unflag := true.B
+    sweep  := true.B
+    val first = (io.core.flagged.bits << io.config.flagShift).pad(p.regionBits + 1)(p.regionBits, 0)
+    val rest  = io.config.regionCount - first
+    val most  = (1.U((p.regionBits + 1).W) << io.config.flagShift)(p.regionBits, 0)
+    slice.first := first
+    slice.count := Mux(rest < most, rest, most)
+    io.rescan   := true.B
+    state       := State.Look
+  }
+  private[merapi] def inIdle(): Unit = {
+    // Reports leave first; with a full ring the host must be waited for, looking at its requests meanwhile.
+    when(io.reportsEmpty) {
+      after := State.IdleDone
+      state := State.Drain
+    }.elsewhen(io.reportsFull) {
+      pace  := (p.pollInterval - 1).U
       state := State.Look
-      when(io.reportsEmpty && settled) {
-        page.idle      := true.B
-        page.idleCycle := page.cycle
-        setState(DeviceState.Idle)
-        write(
-          PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.idle, PageLine.indexAgain): _*),
-          State.Look
-        )
-      }
+      when(indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
+    }
+    when(pending) { state := State.Think }
+  }
+  private[merapi] def inFenced(): Unit = {
+    postDone()
+    write(PageLine.mask(PageLine.allCounters: _*), State.Look)
+  }
+  private[merapi] def inIdleDone(): Unit = {
+    // Something may have been reported while the core drained: then once more.
+    state := State.Look
+    when(io.reportsEmpty && settled) {
+      page.idle      := true.B
+      page.idleCycle := page.cycle
+      setState(DeviceState.Idle)
+      write(
+        PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.idle, PageLine.indexAgain): _*),
+        State.Look
+      )
     }
   }
 }

@@ -10,126 +10,124 @@ import chisel3.util._
 trait ControlRequests { unit: Control =>
   import Contract._
 
-  private[merapi] def requestStates(): Unit = switch(state) {
-    // Handshake. The generation is answered even when the window is refused, so that the host can read why.
-    is(State.Identify) {
-      io.restart      := true.B
-      page            := 0.U.asTypeOf(new PageState)
-      page.generation := hostGeneration
-      shown           := 0.U.asTypeOf(new PageState)
-      faulted         := false.B
-      paused          := false.B
-      inCycle         := false.B
-      ringsGood       := false.B
-      pending         := false.B
-      dropped         := 0.U
-      setState(DeviceState.Ready)
-      page.ackAbort := 0.U
-      state         := State.Identifying
-    }
-    is(State.Identifying) {
-      latchStart := shake.io.latchStart
-      latchRings := true.B
-      when(shake.io.done) {
-        ringsGood := !shake.io.fault.valid
-        raise     := shake.io.fault
-        state     := State.Answer
-      }
-    }
-    is(State.Answer) {
-      when(pending) {
-        faulted          := true.B
-        pending          := false.B
-        page.faultCode   := pendingFault.code
-        page.faultAt     := pendingFault.address
-        page.faultDetail := pendingFault.detail
-        setState(DeviceState.Faulted)
-      }
-      // The abort counter starts at what the host shows now.
-      write(
-        PageLine.mask(PageLine.allCounters ++ Seq(PageLine.fault, PageLine.identity, PageLine.idle, PageLine.ack): _*),
-        State.Answered
-      )
-    }
-    is(State.Answered) {
-      attached := true.B
-      write(PageLine.mask(PageLine.index), State.Look)
-    }
-
-    is(State.PauseDone) {
-      paused             := true.B
-      io.paused          := true.B
-      io.pauseTime.valid := true.B
-      page.ackPause      := pauseAsked
-      when(!faulted) { setState(DeviceState.Paused) }
-      write(
-        PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.ack, PageLine.indexAgain): _*),
-        State.Look
-      )
-    }
-    is(State.Swept) {
-      when(!io.core.sweeping) {
-        paused         := false.B
-        page.ackPause  := pauseAsked
-        page.ackResume := resumeAsked
-        when(!faulted) {
-          page.state := Mux(inCycle, Mux(page.idle, DeviceState.Idle.U, DeviceState.Tracing.U), DeviceState.Ready.U)
-        }
-        // As at a pause: who sees the acknowledgement sees the state too.
-        write(PageLine.mask(PageLine.index, PageLine.ack, PageLine.indexAgain), State.Look)
-      }
-    }
-
-    // Abort: the submissions dropped are those made when the request is seen.
-    is(State.AbortLook) { state := State.AbortLooking }
-    is(State.AbortLooking) { when(look.io.done) { state := State.Aborted } }
-    is(State.Aborted) {
-      when(inCycle) { dropped := page.cycle }
-      inCycle       := false.B
-      faulted       := false.B
-      pending       := false.B
-      page.idle     := false.B
-      page.cycle    := 0.U
-      page.ackAbort := abortAsked
-      page.consumed := submitted
-      setState(DeviceState.Ready)
-      when(!ringsGood) {
-        faulted       := true.B
-        page.consumed := page.consumed
-        setState(DeviceState.Faulted)
-      }.elsewhen(submitted - page.consumed > subEntries) {
-        page.consumed := page.consumed
-        raise.valid   := true.B
-        raise.bits    := FaultReport(Fault.RingOverrun, submitted, page.consumed)
-      }
-      write(PageLine.mask(PageLine.index, PageLine.idle, PageLine.ack, PageLine.indexAgain), State.Look)
-    }
-
-    // A fault: the record keeps the first since the handshake; the entry goes out when the ring has room.
-    is(State.FaultWrite) {
-      faulted   := true.B
-      pending   := false.B
-      page.idle := false.B
-      setState(DeviceState.Faulted)
-      // The record keeps the first.
-      when(page.faultCode === 0.U) {
-        page.faultCode   := pendingFault.code
-        page.faultCycle  := page.cycle
-        page.faultAt     := pendingFault.address
-        page.faultDetail := pendingFault.detail
-      }
-      done.valid           := ringsGood
-      done.bits            := 0.U.asTypeOf(new Completion)
-      done.bits.kind       := Comp.Fault.U
-      done.bits.arg        := pendingFault.code
-      done.bits.payload(0) := pendingFault.address
-      done.bits.payload(1) := pendingFault.detail
-      write(
-        PageLine
-          .mask(PageLine.allCounters ++ Seq(PageLine.fault, PageLine.index, PageLine.idle, PageLine.indexAgain): _*),
-        State.FaultEntry
-      )
-    }
-    is(State.FaultEntry) { state := State.Look }
+  // Handshake. The generation is answered even when the window is refused, so that the host can read why.
+  private[merapi] def inIdentify(): Unit = {
+    io.restart      := true.B
+    page            := 0.U.asTypeOf(new PageState)
+    page.generation := hostGeneration
+    shown           := 0.U.asTypeOf(new PageState)
+    faulted         := false.B
+    paused          := false.B
+    inCycle         := false.B
+    ringsGood       := false.B
+    pending         := false.B
+    dropped         := 0.U
+    setState(DeviceState.Ready)
+    page.ackAbort := 0.U
+    state         := State.Identifying
   }
+  private[merapi] def inIdentifying(): Unit = {
+    latchStart := shake.io.latchStart
+    latchRings := true.B
+    when(shake.io.done) {
+      ringsGood := !shake.io.fault.valid
+      raise     := shake.io.fault
+      state     := State.Answer
+    }
+  }
+  private[merapi] def inAnswer(): Unit = {
+    when(pending) {
+      faulted          := true.B
+      pending          := false.B
+      page.faultCode   := pendingFault.code
+      page.faultAt     := pendingFault.address
+      page.faultDetail := pendingFault.detail
+      setState(DeviceState.Faulted)
+    }
+    // The abort counter starts at what the host shows now.
+    write(
+      PageLine.mask(PageLine.allCounters ++ Seq(PageLine.fault, PageLine.identity, PageLine.idle, PageLine.ack): _*),
+      State.Answered
+    )
+  }
+  private[merapi] def inAnswered(): Unit = {
+    attached := true.B
+    write(PageLine.mask(PageLine.index), State.Look)
+  }
+
+  private[merapi] def inPauseDone(): Unit = {
+    paused             := true.B
+    io.paused          := true.B
+    io.pauseTime.valid := true.B
+    page.ackPause      := pauseAsked
+    when(!faulted) { setState(DeviceState.Paused) }
+    write(
+      PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.ack, PageLine.indexAgain): _*),
+      State.Look
+    )
+  }
+  private[merapi] def inSwept(): Unit = {
+    when(!io.core.sweeping) {
+      paused         := false.B
+      page.ackPause  := pauseAsked
+      page.ackResume := resumeAsked
+      when(!faulted) {
+        page.state := Mux(inCycle, Mux(page.idle, DeviceState.Idle.U, DeviceState.Tracing.U), DeviceState.Ready.U)
+      }
+      // As at a pause: who sees the acknowledgement sees the state too.
+      write(PageLine.mask(PageLine.index, PageLine.ack, PageLine.indexAgain), State.Look)
+    }
+  }
+
+  // Abort: the submissions dropped are those made when the request is seen.
+  private[merapi] def inAbortLook(): Unit    = state := State.AbortLooking
+  private[merapi] def inAbortLooking(): Unit = when(look.io.done) { state := State.Aborted }
+  private[merapi] def inAborted(): Unit = {
+    when(inCycle) { dropped := page.cycle }
+    inCycle       := false.B
+    faulted       := false.B
+    pending       := false.B
+    page.idle     := false.B
+    page.cycle    := 0.U
+    page.ackAbort := abortAsked
+    page.consumed := submitted
+    setState(DeviceState.Ready)
+    when(!ringsGood) {
+      faulted       := true.B
+      page.consumed := page.consumed
+      setState(DeviceState.Faulted)
+    }.elsewhen(submitted - page.consumed > subEntries) {
+      page.consumed := page.consumed
+      raise.valid   := true.B
+      raise.bits    := FaultReport(Fault.RingOverrun, submitted, page.consumed)
+    }
+    write(PageLine.mask(PageLine.index, PageLine.idle, PageLine.ack, PageLine.indexAgain), State.Look)
+  }
+
+  // A fault: the record keeps the first since the handshake; the entry goes out when the ring has room.
+  private[merapi] def inFaultWrite(): Unit = {
+    faulted   := true.B
+    pending   := false.B
+    page.idle := false.B
+    setState(DeviceState.Faulted)
+    // The record keeps the first.
+    when(page.faultCode === 0.U) {
+      page.faultCode   := pendingFault.code
+      page.faultCycle  := page.cycle
+      page.faultAt     := pendingFault.address
+      page.faultDetail := pendingFault.detail
+    }
+    done.valid           := ringsGood
+    done.bits            := 0.U.asTypeOf(new Completion)
+    done.bits.kind       := Comp.Fault.U
+    done.bits.arg        := pendingFault.code
+    done.bits.payload(0) := pendingFault.address
+    done.bits.payload(1) := pendingFault.detail
+    write(
+      PageLine
+        .mask(PageLine.allCounters ++ Seq(PageLine.fault, PageLine.index, PageLine.idle, PageLine.indexAgain): _*),
+      State.FaultEntry
+    )
+  }
+  private[merapi] def inFaultEntry(): Unit = state := State.Look
 }

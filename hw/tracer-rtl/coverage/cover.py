@@ -224,7 +224,7 @@ def report(arguments: argparse.Namespace) -> int:
             point = fields["o"].removeprefix("cover_")
             if machine.endswith(f"_{WAITS}"):
                 # TOP.Tracer.INSTANCE.waits_covered
-                where = ".".join(fields["h"].split(".")[2:-1])
+                where = fields["h"].split(f".{WAITS}_covered")[0].partition(".")[2].partition(".")[2]
                 waiting[f"{where} {point} {WAITS}".strip()] += count
             else:
                 fsm[f"{machine} {point}"] += count

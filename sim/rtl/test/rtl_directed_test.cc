@@ -128,19 +128,19 @@ TEST_F(RtlDirected, LinesAreReadOnceWhateverTheHostAsks) {
 }
 
 // A list wherever a heap may lie: each bit of a wide reference, each shift of a narrow one and its upper bits.
-void follow_list(const WindowShape& shape, const std::string& what) {
+void follow_list(const WindowShape& shape, const std::string& what, uint64_t klass_word = kNode) {
   const uint64_t nodes = 800;
   const uint64_t step = uint64_t{1} << shape.alignment_log2, size = (kNodeBytes + step - 1) / step * step;
   Window window(shape);
   merapi_shape node{};
-  node.klass_word = kNode;
+  node.klass_word = klass_word;
   node.kind = MERAPI_SHAPE_KIND_INSTANCE;
   node.size_words = uint32_t(size / 8);
   window.put_shape(node, {{16, 1}});
   for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
   for (uint64_t i = 0; i < nodes; i++) {
     uint8_t* object = window.heap() + i * size;
-    std::memcpy(object + 8, &node.klass_word, 4);
+    std::memcpy(object + 8, &node.klass_word, shape.klass_bytes);
     if (i + 1 == nodes) break;
     const uint64_t to = shape.heap_base + (i + 1) * size;
     const uint64_t link = shape.oop_bytes == 8 ? to : (to - shape.narrow_base) >> shape.narrow_shift;
@@ -177,6 +177,24 @@ TEST(RtlDirectedList, IsFollowedAheadWhereverItLies) {
       shape.heap_base = uint64_t{1} << 45;
       shape.narrow_base = shape.heap_base - (uint64_t{1} << bit << shift);
       follow_list(shape, "narrow, shift " + std::to_string(shift) + ", bit " + std::to_string(bit));
+    }
+  }
+}
+
+// Whatever its klass word: each bit set in one of two, and clear in the other.
+TEST(RtlDirectedList, IsFollowedAheadOfAnyKlass) {
+  Random random(11);
+  WindowShape shape = directed_shape();
+  shape.region_log2 = 17;
+  shape.regions = 2;
+  for (uint8_t bytes : {4, 8}) {
+    shape.klass_bytes = bytes;
+    for (int i = 0; i < 3; i++) {
+      const uint64_t bits = random.next();
+      for (uint64_t word : {bits, ~bits}) {
+        if (bytes == 4) word = uint32_t(word);
+        follow_list(shape, "klass " + std::to_string(word), word);
+      }
     }
   }
 }

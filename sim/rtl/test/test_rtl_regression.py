@@ -64,7 +64,7 @@ def test_faults():
 
 @pytest.mark.parametrize("preset", presets())
 def test_every_address_bit(preset):
-    run("RtlWide.*", preset)
+    run("RtlWide.*:RtlScattered.*", preset)
 
 
 @pytest.mark.parametrize("preset", presets())

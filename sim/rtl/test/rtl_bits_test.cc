@@ -94,6 +94,62 @@ TEST(RtlBits, ReferencesWithOneBit) {
   }
 }
 
+// The first reference at every place that an object may have it, wherever in a line the object begins: elements behind
+// headers of every size, fields at every offset, of the klass word's line and of the next ones.
+TEST(RtlBits, FirstReferenceAnywhere) {
+  for (uint8_t oop : {uint8_t(4), uint8_t(8)}) {
+    WindowShape s;
+    s.oop_bytes = oop;
+    s.region_log2 = 20;
+    Bits b(s);
+    b.all_live();
+    std::vector<uint64_t> elements, leaves;
+    uint64_t at = 64 << 10, leaf = 512 << 10, read = 0;
+    auto reference = [&](uint64_t to) {
+      return oop == 8 ? s.heap_base + to : (s.heap_base + to - s.narrow_base) >> s.narrow_shift;
+    };
+    for (uint32_t offset = 16; offset <= 128; offset += oop) {
+      for (uint8_t kind : {MERAPI_SHAPE_KIND_INSTANCE, MERAPI_SHAPE_KIND_OBJ_ARRAY}) {
+        const uint32_t count = 1 + offset / oop % 3;
+        merapi_shape shape{};
+        shape.klass_word = 0x10000 + 0x100 * offset + kind;
+        shape.kind = kind;
+        std::vector<merapi_ref_block> blocks;
+        if (kind == MERAPI_SHAPE_KIND_INSTANCE) {
+          shape.size_words = (offset + count * oop + 7) / 8;
+          blocks = {{offset, count}};
+        } else {
+          shape.header_bytes = offset;
+          shape.element_log2 = oop == 8 ? 3 : 2;
+        }
+        b.window.put_shape(shape, blocks);
+        for (uint64_t place = 0; place < 64; place += 8, at += 256) {
+          const uint64_t object = at + place;
+          b.klass(object, uint32_t(shape.klass_word));
+          if (kind == MERAPI_SHAPE_KIND_OBJ_ARRAY) std::memcpy(b.window.heap() + object + 12, &count, 4);
+          elements.push_back(reference(object));
+          for (uint32_t i = 0; i < count; i++, leaf += 16) {
+            const uint64_t to = reference(leaf);
+            b.klass(leaf, kLeaf);
+            std::memcpy(b.window.heap() + object + offset + i * oop, &to, oop);
+            leaves.push_back(leaf);
+          }
+          read += count;
+        }
+      }
+    }
+    ASSERT_LE(at, 512u << 10);
+    b.array(4096, elements);
+    b.window.mark(0, 4096);
+    b.begin().trace(0, 1);
+    b.finish();
+    for (uint64_t l : leaves) ASSERT_TRUE(b.window.marked(0, l)) << std::hex << l << ", " << 8 * oop << " bits";
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_OBJECTS_MARKED), elements.size() + leaves.size());
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_REFERENCES_READ), elements.size() + read);
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_REFS_NULL), 0u);
+  }
+}
+
 // Tables of shapes of every size, one entry and up: every klass is found in them.
 TEST(RtlBits, ShapeTablesOfEverySize) {
   for (unsigned log2 = 6; log2 <= 17; log2++) {

@@ -114,10 +114,9 @@ void run(uint64_t seed, bool pauses) {
 void run_seeds(bool pauses) {
   each_seed([&](uint64_t seed) {
     run(seed, pauses);
-    EXPECT_FALSE(testing::Test::HasFailure())
-        << "again: MERAPI_PRESET=" << chosen_preset() << " MERAPI_SEED=" << seed
-        << " build/rtl/sim/test/rtl_test --gtest_filter=RtlScattered."
-        << testing::UnitTest::GetInstance()->current_test_info()->name();
+    EXPECT_FALSE(testing::Test::HasFailure()) << "again: MERAPI_PRESET=" << chosen_preset() << " MERAPI_SEED=" << seed
+                                              << " build/rtl/sim/test/rtl_test --gtest_filter=RtlScattered."
+                                              << testing::UnitTest::GetInstance()->current_test_info()->name();
     return !testing::Test::HasFailure();
   });
 }

@@ -49,8 +49,9 @@ RANDOM = re.compile(r"Rtl((Trace|Errors)\.|Wide\.(LargestHeap|ManyRegions)$)")
 # What a run without a mutant needs of the processor, times this: more is a hang.
 PATIENCE = 3
 LEAST_PATIENCE = 3  # seconds
-# More than are wanted are put into the design: those that no run can reach (unreachable.json) are left out.
-SPARE = 1.15
+# More than are wanted are put into the design: those that change nothing because a bit is constant, and those that no
+# run can reach (unreachable.json), are left out.
+SPARE = 1.3
 MARK = re.compile(r"^mutate .*?-mode (\S+)(.*)$")
 
 
@@ -78,7 +79,7 @@ def make(arguments: argparse.Namespace) -> int:
         f"read_verilog -sv {names[False]}\nread_verilog -sv -lib {names[True]}\n"
         "hierarchy -check -top Tracer\nproc\nopt_expr\n"
         f"mutate -list {made} -seed {arguments.seed} -ctrl mutant {width} 1 -o mutants.txt {logic}\n"
-        "script mutants.txt\n"
+        "write_json cells.json\nscript mutants.txt\n"
         "write_verilog -noattr mutated.v\n"
     )
     (out / "memories.f").write_text("".join(f"{f.resolve()}\n" for f in files if memory[f]))
@@ -91,12 +92,25 @@ def make(arguments: argparse.Namespace) -> int:
     found = mutants(out / "mutants.txt")
     if len(found) != made:
         fail(f"expected {made} mutants, found {len(found)}")
-    reachable = [n for n, entry in found.items() if out_of_reach(entry) is None]
+    modules = json.loads((out / "cells.json").read_text())["modules"]
+    constant = {n for n, entry in found.items() if changes_nothing(entry, modules)}
+    reachable = [n for n, entry in found.items() if n not in constant and out_of_reach(entry) is None]
     if len(reachable) < arguments.count:
         fail(f"expected {arguments.count} mutants that a run can reach, found {len(reachable)} of {made}")
     (out / "chosen.json").write_text(json.dumps(reachable[: arguments.count]) + "\n")
-    print(f"mutate: {arguments.count} mutants in {out / 'mutated.v'}, {made - len(reachable)} of {made} out of reach")
+    print(f"mutate: {arguments.count} mutants in {out / 'mutated.v'}; of {made} {len(constant)} change nothing, "
+          f"{made - len(reachable) - len(constant)} are out of reach")  # fmt: skip
     return 0
+
+
+def changes_nothing(entry: dict[str, str], modules: dict[str, Any]) -> bool:
+    """Whether a mutant holds a constant at its own value, or turns a bit by a constant that never turns it."""
+    bits = modules[entry["module"]]["cells"][entry["name"]]["connections"][entry["port"]]
+    mode, value = entry["mode"], bits[int(entry.get("portbit", 0))]
+    if mode in ("const0", "const1"):
+        return value == mode[-1]
+    # cnot0 turns the bit while the other is 0, cnot1 while it is 1.
+    return mode in ("cnot0", "cnot1") and bits[int(entry["ctrlbit"])] == str(1 - int(mode[-1]))
 
 
 def out_of_reach(entry: dict[str, str]) -> str | None:
@@ -121,10 +135,11 @@ def mutants(path: Path) -> dict[int, dict[str, str]]:
             if option == "-src":
                 # Several places, the cell's own last.
                 entry["src"] = Path(value).name
-            elif option in ("-module", "-port", "-portbit", "-wire", "-wirebit"):
+            elif option in ("-module", "-port", "-portbit", "-ctrlbit", "-wire", "-wirebit"):
                 entry[option[1:]] = value.lstrip("\\")
             elif option == "-cell":
-                entry["cell"] = value.split("$")[1] if value.startswith("$") else value.lstrip("\\")
+                entry["name"] = value.lstrip("\\")
+                entry["cell"] = value.split("$")[1] if value.startswith("$") else entry["name"]
         out[len(out) + 1] = entry
     return out
 

@@ -316,6 +316,42 @@ TEST(RtlWide, ChunksSweptAgain) {
   }
 }
 
+// Half a million regions in one command, nearly all of them empty: those that are not are swept, the last one, too.
+TEST(RtlWide, EveryRegionInOneCommand) {
+  constexpr uint64_t kNode = 0x1000;
+  merapi::sim::test::WindowShape s;
+  s.regions = (1 << 19) + 1000;
+  s.oop_bytes = 8;
+  s.spread_log2 = 42;
+  s.spread_seed = 1;
+  Window window(s);
+  merapi_shape node{};
+  node.klass_word = kNode;
+  node.kind = MERAPI_SHAPE_KIND_INSTANCE;
+  node.size_words = 3;
+  window.put_shape(node, {{16, 1}});
+  Random r(1);
+  std::set<uint64_t> regions = {0, s.regions - 1};
+  while (regions.size() < 100) regions.insert(r.below(s.regions));
+  for (uint64_t region : regions) {
+    const uint64_t start = region << s.region_log2, to = start + 512, reference = s.heap_base + to;
+    window.limits()[region] = start + 1024;
+    for (uint64_t at : {start, to}) std::memcpy(window.heap() + at + 8, &kNode, 4);
+    std::memcpy(window.heap() + start + 16, &reference, 8);
+    window.mark(0, start);
+  }
+  RtlMachineOptions o;
+  o.timing = {2, 6, 100, 1};
+  RtlMachine m(&window, o);
+  ASSERT_TRUE(m.attach());
+  m.begin(0);
+  m.trace(0, s.regions);
+  ASSERT_TRUE(m.idle_or_fault(kPatience));
+  EXPECT_EQ(m.fault().code, 0u);
+  for (uint64_t region : regions) EXPECT_TRUE(window.marked(0, (region << s.region_log2) + 512)) << region;
+  EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), regions.size());
+}
+
 // One long array and nothing else to do: lanes (one alone, too) cut it into pieces, wherever it lies.
 TEST(RtlWide, ALongArrayAnywhere) {
   constexpr uint64_t kNode = 0x1000, kArray = 0x2000, kNodes = 8;

@@ -113,6 +113,23 @@ void Window::put_shape(merapi_shape s, const std::vector<merapi_ref_block>& bloc
   throw std::runtime_error("no slot for a shape: choose other klass words or more slots");
 }
 
+void Window::put_instance(uint64_t klass_word, uint32_t size_words, const std::vector<merapi_ref_block>& blocks) {
+  merapi_shape s{};
+  s.klass_word = klass_word;
+  s.kind = MERAPI_SHAPE_KIND_INSTANCE;
+  s.size_words = size_words;
+  put_shape(s, blocks);
+}
+
+void Window::put_object_array(uint64_t klass_word, uint32_t header_bytes) {
+  merapi_shape s{};
+  s.klass_word = klass_word;
+  s.kind = MERAPI_SHAPE_KIND_OBJ_ARRAY;
+  s.element_log2 = shape.oop_bytes == 8 ? 3 : 2;
+  s.header_bytes = header_bytes;
+  put_shape(s);
+}
+
 uint64_t WindowHost::end_generation() {
   uint64_t odd = host()->generation | 1;
   host()->generation = odd;

@@ -83,6 +83,9 @@ class Window {
   }
   // Put a shape into the table (and its blocks into the extension when there are more than four).
   void put_shape(merapi_shape shape, const std::vector<merapi_ref_block>& blocks = {});
+  // Instances of so many words; arrays of references, as wide as the window's, behind a header.
+  void put_instance(uint64_t klass_word, uint32_t size_words, const std::vector<merapi_ref_block>& blocks = {});
+  void put_object_array(uint64_t klass_word, uint32_t header_bytes);
   // Control page and areas as they are now, each at its offset.
   std::unique_ptr<Mapping> copy();
 

@@ -30,17 +30,8 @@ inline merapi::sim::test::WindowShape directed_shape() {
 class DirectedHeap : public testing::Test {
  protected:
   explicit DirectedHeap(const merapi::sim::test::WindowShape& s = directed_shape()) : window_(s) {
-    merapi_shape node{};
-    node.klass_word = kNode;
-    node.kind = MERAPI_SHAPE_KIND_INSTANCE;
-    node.size_words = kNodeBytes / 8;
-    window_.put_shape(node, {{12, 2}});
-    merapi_shape array{};
-    array.klass_word = kArray;
-    array.kind = MERAPI_SHAPE_KIND_OBJ_ARRAY;
-    array.element_log2 = 2;
-    array.header_bytes = 16;
-    window_.put_shape(array);
+    window_.put_instance(kNode, kNodeBytes / 8, {{12, 2}});
+    window_.put_object_array(kArray, 16);
     for (uint32_t r = 0; r < window_.shape.regions; r++) {
       window_.limits()[r] = (uint64_t{r} + 1) << window_.shape.region_log2;
     }

@@ -21,17 +21,8 @@ constexpr uint32_t kLeaf = 0x1000, kArray = 0x2000, kMany = 0x3000;
 class Bits {
  public:
   explicit Bits(const WindowShape& s) : window(s) {
-    merapi_shape leaf{};
-    leaf.klass_word = kLeaf;
-    leaf.kind = MERAPI_SHAPE_KIND_INSTANCE;
-    leaf.size_words = 2;
-    window.put_shape(leaf);
-    merapi_shape array{};
-    array.klass_word = kArray;
-    array.kind = MERAPI_SHAPE_KIND_OBJ_ARRAY;
-    array.element_log2 = s.oop_bytes == 8 ? 3 : 2;
-    array.header_bytes = 16;
-    window.put_shape(array);
+    window.put_instance(kLeaf, 2);
+    window.put_object_array(kArray, 16);
   }
   void all_live() {
     for (uint64_t r = 0; r < window.shape.regions; r++) window.limits()[r] = (r + 1) << window.shape.region_log2;
@@ -111,21 +102,15 @@ TEST(RtlBits, FirstReferenceAnywhere) {
     for (uint32_t offset = 16; offset <= 128; offset += oop) {
       for (uint8_t kind : {MERAPI_SHAPE_KIND_INSTANCE, MERAPI_SHAPE_KIND_OBJ_ARRAY}) {
         const uint32_t count = 1 + offset / oop % 3;
-        merapi_shape shape{};
-        shape.klass_word = 0x10000 + 0x100 * offset + kind;
-        shape.kind = kind;
-        std::vector<merapi_ref_block> blocks;
+        const uint32_t klass = 0x10000 + 0x100 * offset + kind;
         if (kind == MERAPI_SHAPE_KIND_INSTANCE) {
-          shape.size_words = (offset + count * oop + 7) / 8;
-          blocks = {{offset, count}};
+          b.window.put_instance(klass, (offset + count * oop + 7) / 8, {{offset, count}});
         } else {
-          shape.header_bytes = offset;
-          shape.element_log2 = oop == 8 ? 3 : 2;
+          b.window.put_object_array(klass, offset);
         }
-        b.window.put_shape(shape, blocks);
         for (uint64_t place = 0; place < 64; place += 8, at += 256) {
           const uint64_t object = at + place;
-          b.klass(object, uint32_t(shape.klass_word));
+          b.klass(object, klass);
           if (kind == MERAPI_SHAPE_KIND_OBJ_ARRAY) std::memcpy(b.window.heap() + object + 12, &count, 4);
           elements.push_back(reference(object));
           for (uint32_t i = 0; i < count; i++, leaf += 16) {
@@ -159,13 +144,10 @@ TEST(RtlBits, ShapeTablesOfEverySize) {
     b.all_live();
     std::vector<uint64_t> elements;
     for (uint32_t i = 0; i < 24; i++) {
-      merapi_shape leaf{};
-      leaf.klass_word = 0x10000 + 0x1238 * i;
-      leaf.kind = MERAPI_SHAPE_KIND_INSTANCE;
-      leaf.size_words = 2;
-      b.window.put_shape(leaf);
+      const uint32_t klass = 0x10000 + 0x1238 * i;
+      b.window.put_instance(klass, 2);
       const uint64_t at = 4096 + 16 * uint64_t{i};
-      b.klass(at, uint32_t(leaf.klass_word));
+      b.klass(at, klass);
       elements.push_back((s.heap_base + at - s.narrow_base) >> s.narrow_shift);
     }
     b.array(64, elements);
@@ -189,11 +171,7 @@ TEST(RtlBits, SpillAreasOfEverySize) {
     Bits b(s);
     b.all_live();
     Random random(1);
-    merapi_shape node{};
-    node.klass_word = kMany;
-    node.kind = MERAPI_SHAPE_KIND_INSTANCE;
-    node.size_words = 3;
-    b.window.put_shape(node, {{12, 2}});
+    b.window.put_instance(kMany, 3, {{12, 2}});
     auto narrow = [&](uint64_t i) { return (s.heap_base + (4 << 20) + 24 * i - s.narrow_base) >> s.narrow_shift; };
     std::vector<uint64_t> elements(nodes);
     for (uint32_t i = 0; i < nodes; i++) {
@@ -246,11 +224,7 @@ TEST(RtlBits, CountsOfFurtherBlocks) {
     s.oop_bytes = trial < 32 ? 4 : 8;
     Bits b(s);
     b.all_live();
-    merapi_shape many{};
-    many.klass_word = kMany;
-    many.kind = MERAPI_SHAPE_KIND_INSTANCE;
-    many.size_words = 64;
-    b.window.put_shape(many, {{16, 1}, {24, 1}, {32, 1}, {40, 1}, {48, uint32_t{1} << bit}});
+    b.window.put_instance(kMany, 64, {{16, 1}, {24, 1}, {32, 1}, {40, 1}, {48, uint32_t{1} << bit}});
     b.klass(64, kMany);
     b.window.mark(0, 64);
     RtlMachine& m = b.begin();
@@ -268,11 +242,7 @@ TEST(RtlBits, BadLimitAfterAPause) {
     s.regions = 64;
     Bits b(s);
     b.all_live();
-    merapi_shape node{};
-    node.klass_word = kMany;
-    node.kind = MERAPI_SHAPE_KIND_INSTANCE;
-    node.size_words = 2;
-    b.window.put_shape(node, {{12, 1}});
+    b.window.put_instance(kMany, 2, {{12, 1}});
     // A list through one region: a pause finds one of it grey.
     const uint64_t region = bit % s.regions, start = region << s.region_log2;
     const uint32_t nodes = 2000;

@@ -132,15 +132,11 @@ void follow_list(const WindowShape& shape, const std::string& what, uint64_t kla
   const uint64_t nodes = 800;
   const uint64_t step = uint64_t{1} << shape.alignment_log2, size = (kNodeBytes + step - 1) / step * step;
   Window window(shape);
-  merapi_shape node{};
-  node.klass_word = klass_word;
-  node.kind = MERAPI_SHAPE_KIND_INSTANCE;
-  node.size_words = uint32_t(size / 8);
-  window.put_shape(node, {{16, 1}});
+  window.put_instance(klass_word, uint32_t(size / 8), {{16, 1}});
   for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
   for (uint64_t i = 0; i < nodes; i++) {
     uint8_t* object = window.heap() + i * size;
-    std::memcpy(object + 8, &node.klass_word, shape.klass_bytes);
+    std::memcpy(object + 8, &klass_word, shape.klass_bytes);
     if (i + 1 == nodes) break;
     const uint64_t to = shape.heap_base + (i + 1) * size;
     const uint64_t link = shape.oop_bytes == 8 ? to : (to - shape.narrow_base) >> shape.narrow_shift;
@@ -206,14 +202,11 @@ TEST_F(RtlDirected, EveryKlassIsReportedToAHostThatWaits) {
   std::set<uint64_t> missing{kArray};
   make_array(64, klasses);
   for (uint32_t i = 0; i < klasses; i++) {
-    merapi_shape leaf{};
-    leaf.klass_word = 0x10000 + 8 * i;
-    leaf.kind = MERAPI_SHAPE_KIND_INSTANCE;
-    leaf.size_words = 2;
-    window_.put_shape(leaf);
-    klass(node(i), leaf.klass_word);
+    const uint32_t leaf = 0x10000 + 8 * i;
+    window_.put_instance(leaf, 2);
+    klass(node(i), leaf);
     refer(64 + 16 + 4 * uint64_t{i}, node(i));
-    missing.insert(leaf.klass_word);
+    missing.insert(leaf);
   }
   window_.mark(0, 64);
   start();
@@ -405,11 +398,7 @@ class RtlEpochs : public RtlDirected {
 // tells apart; in between the host has changed the object's reference, its shape, its region's limit and all marks.
 void RtlEpochs::run(bool spread) {
   constexpr uint32_t kLeaf = 0x3000, kHolder = 0x4000;
-  merapi_shape leaf{};
-  leaf.klass_word = kLeaf;
-  leaf.kind = MERAPI_SHAPE_KIND_INSTANCE;
-  leaf.size_words = 2;
-  window_.put_shape(leaf);
+  window_.put_instance(kLeaf, 2);
   // Objects of different k share no set of any memory of the smallest preset.
   auto place = [&](uint32_t k) { return spread ? 7 - k : k; };
   auto holder = [&](uint32_t k) {
@@ -432,11 +421,8 @@ void RtlEpochs::run(bool spread) {
     for (uint32_t k = 0; k < 8; k++) {
       if (spread ? (round + k) % 255 != 0 : round % (1u << k) != 0) continue;
       const bool odd = ((spread ? (round + k) / 255 : round >> k) & 1) != 0;
-      merapi_shape shape{};
-      shape.klass_word = kHolder + 64 * k;
-      shape.kind = MERAPI_SHAPE_KIND_INSTANCE;
-      shape.size_words = odd ? 4 : 3;
-      window_.put_shape(shape, {{12, 2}});
+      const uint32_t size = odd ? 4 : 3;
+      window_.put_instance(kHolder + 64 * k, size, {{12, 2}});
       refer(holder(k) + 12, leaf_of(k, odd));
       refer(holder(k) + 16, leaf_of(k, 2));
       window_.limits()[8 * place(k)] = leaf_of(k, 2) + (odd ? 16 : 0);
@@ -444,7 +430,7 @@ void RtlEpochs::run(bool spread) {
       expect(holder(k));
       expect(leaf_of(k, odd));
       if (odd) expect(leaf_of(k, 2));
-      words += shape.size_words + (odd ? 4 : 2);
+      words += size + (odd ? 4 : 2);
     }
     machine_->begin(0);
     if (!greys.empty()) machine_->grey(greys);

@@ -42,17 +42,8 @@ void run(uint64_t seed, bool pauses) {
   Window window(choose(seed, &r));
   const auto& s = window.shape;
   const uint32_t first = s.klass_bytes == 4 ? 16 : 24;  // element, or the node's reference
-  merapi_shape node{};
-  node.klass_word = kNode;
-  node.kind = MERAPI_SHAPE_KIND_INSTANCE;
-  node.size_words = 256 / 8;
-  window.put_shape(node, {{first, 1}});
-  merapi_shape array{};
-  array.klass_word = kArray;
-  array.kind = MERAPI_SHAPE_KIND_OBJ_ARRAY;
-  array.element_log2 = s.oop_bytes == 8 ? 3 : 2;
-  array.header_bytes = first;
-  window.put_shape(array);
+  window.put_instance(kNode, 256 / 8, {{first, 1}});
+  window.put_object_array(kArray, first);
 
   std::set<uint64_t> places;  // no two regions share a line of limits or live words
   std::set<uint64_t> lines;

@@ -269,17 +269,8 @@ TEST(RtlWide, ChunksSweptAgain) {
     s.spread_log2 = 42;
     s.spread_seed = regions;
     Window window(s);
-    merapi_shape node{};
-    node.klass_word = kNode;
-    node.kind = MERAPI_SHAPE_KIND_INSTANCE;
-    node.size_words = kNodeBytes / 8;
-    window.put_shape(node, {{12, 1}});
-    merapi_shape array{};
-    array.klass_word = kArray;
-    array.kind = MERAPI_SHAPE_KIND_OBJ_ARRAY;
-    array.element_log2 = 2;
-    array.header_bytes = 16;
-    window.put_shape(array);
+    window.put_instance(kNode, kNodeBytes / 8, {{12, 1}});
+    window.put_object_array(kArray, 16);
     auto put = [&](uint64_t at, uint32_t value) { std::memcpy(window.heap() + at, &value, 4); };
     // An array at the start of every region (of every chunk of several), its nodes behind it.
     const uint64_t each = regions / 200;
@@ -325,11 +316,7 @@ TEST(RtlWide, EveryRegionInOneCommand) {
   s.spread_log2 = 42;
   s.spread_seed = 1;
   Window window(s);
-  merapi_shape node{};
-  node.klass_word = kNode;
-  node.kind = MERAPI_SHAPE_KIND_INSTANCE;
-  node.size_words = 3;
-  window.put_shape(node, {{16, 1}});
+  window.put_instance(kNode, 3, {{16, 1}});
   Random r(1);
   std::set<uint64_t> regions = {0, s.regions - 1};
   while (regions.size() < 100) regions.insert(r.below(s.regions));
@@ -365,17 +352,8 @@ TEST(RtlWide, ALongArrayAnywhere) {
     s.spread_log2 = 42;
     s.spread_seed = seed;
     Window window(s);
-    merapi_shape node{};
-    node.klass_word = kNode;
-    node.kind = MERAPI_SHAPE_KIND_INSTANCE;
-    node.size_words = 3;
-    window.put_shape(node, {{16, 1}});
-    merapi_shape array{};
-    array.klass_word = kArray;
-    array.kind = MERAPI_SHAPE_KIND_OBJ_ARRAY;
-    array.element_log2 = 3;
-    array.header_bytes = 24;
-    window.put_shape(array);
+    window.put_instance(kNode, 3, {{16, 1}});
+    window.put_object_array(kArray, 24);
     auto put = [&](uint64_t at, uint64_t value) { std::memcpy(window.heap() + at, &value, 8); };
     // Half of them across a power of two.
     uint64_t length = r.between(80, 900), most = window.heap_bytes() - 16 * 1024;

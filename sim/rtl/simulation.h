@@ -74,6 +74,7 @@ class Simulation {
 std::vector<std::string> presets();
 // These throw std::runtime_error for a preset that is not among presets().
 unsigned lanes_of(const std::string& preset);
+unsigned ports_of(const std::string& preset);
 std::unique_ptr<Simulation> make_simulation(const std::string& preset, const WindowMemory& memory,
                                             std::unique_ptr<Timing> timing, const SimulationOptions& options);
 

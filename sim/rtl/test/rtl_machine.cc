@@ -16,6 +16,8 @@ std::string chosen_preset() {
 
 unsigned lanes() { return lanes_of(chosen_preset()); }
 
+unsigned ports() { return ports_of(chosen_preset()); }
+
 RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
   SimulationOptions s = o.simulation;
   s.events = true;

@@ -18,8 +18,9 @@ using merapi::sim::test::Window;
 
 // MERAPI_PRESET, else sim-small.
 std::string chosen_preset();
-// Lanes of that preset.
+// Lanes and memory ports of that preset.
 unsigned lanes();
+unsigned ports();
 
 struct RtlMachineOptions {
   std::string preset = chosen_preset();

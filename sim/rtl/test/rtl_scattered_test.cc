@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Objects so far from each other that no two share a line of anything: heap, bitmap, limits, live words. With a slow
-// memory as much is under way at a time as the tracer has room for, in every place of each of its lists, and every one
-// of those lines has an address of many bits.
+// memory much is under way at a time, lines of live words in all places of their list, and every one of those lines has
+// an address of many bits.
 #include <gtest/gtest.h>
 
 #include <cstring>

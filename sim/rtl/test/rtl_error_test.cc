@@ -93,7 +93,10 @@ class RtlErrors : public DirectedHeap {
     machine_->begin(1);
     machine_->command(MERAPI_OP_TRACE_REGION, 0, window_.shape.regions, 0);
     ASSERT_TRUE(finish());
+    uint64_t words = 0;
+    for (uint32_t r = 0; r < window_.shape.regions; r++) words += window_.live()[r];
     for (uint32_t i = 0; i < kNodes; i++) ASSERT_TRUE(window_.marked(1, node(at(i)))) << i;
+    EXPECT_EQ(words, kNodes * kNodeBytes / 8);
     EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), kNodes);
   }
   // One error for each seed, at any access of the cycle.
@@ -102,6 +105,7 @@ class RtlErrors : public DirectedHeap {
     each_seed([&](uint64_t seed) {
       const Run whole = run(seed, 0, 0);
       EXPECT_EQ(whole.fault.code, 0u);
+      if (HasFailure()) return false;
       Random random(seed + 1000);
       const uint64_t before = write ? whole.writes_before : whole.reads_before;
       const uint64_t nth = before + 1 + random.below((write ? whole.writes : whole.reads) - before);

@@ -10,6 +10,10 @@ RTL_JOBS ?= 2
 RTL_BUILD := $(CURDIR)/build/rtl
 RTL_TOOLS := $(CURDIR)/build/rtl-tools
 RTL_VENV := $(CURDIR)/build/venv-rtl
+# Verilator's make files compile through it: what another clone has compiled is found again.
+# Machine code is for the processor that compiles it (-march=native): another kind of processor finds none of it.
+export OBJCACHE := ccache
+export CCACHE_NAMESPACE := $(shell grep -m1 -E '^(flags|Features)' /proc/cpuinfo | sha256sum | cut -c1-12)
 RTL_MILL_VERSION := 0.11.13
 RTL_VERILATOR_VERSION := 5.48.0
 RTL_YOSYS_VERSION := 0.70
@@ -91,7 +95,7 @@ $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f | $(RTL_VENV)/ready
 	  -CFLAGS "-O2 -march=native" --output-split 20000 --no-timing \
 	  -f filelist.f verification/assert/layers-$(call rtl_top,$*)-Verification-Assert.sv > verilator.log 2>&1 \
 	  || { grep -E 'Error' verilator.log | head -20; exit 1; }
-	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f V$(subst -,_,$*).mk OPT_FAST="-O2" OPT_SLOW="-O0" OBJCACHE= \
+	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f V$(subst -,_,$*).mk OPT_FAST="-O2" OPT_SLOW="-O0" \
 	  CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG= \
 	  libV$(subst -,_,$*).a libverilated.a > $(@D)/make.log 2>&1 || { tail -20 $(@D)/make.log; exit 1; }
 	@touch $@
@@ -110,17 +114,17 @@ $(RTL_BUILD)/sim/presets: FORCE
 
 $(RTL_BUILD)/sim/ready: $(RTL_BUILD)/sim/presets $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) $(RTL_SIM_SOURCES) | $(RTL_TOOLS)/dramsim3
 	@echo "rtl: building the simulator"
-	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
+	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja $(LAUNCHERS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
 	  "-DMERAPI_RTL_PRESETS=$(subst $() $(),;,$(strip $(RTL_PRESETS)))" -DMERAPI_VERILATOR=$(rtl_verilator_root) \
 	  -DMERAPI_DRAMSIM3=$(RTL_TOOLS)/dramsim3 > $(RTL_BUILD)/sim.log 2>&1 || { cat $(RTL_BUILD)/sim.log; exit 1; }
 	@$(RTL_NICE) cmake --build $(RTL_BUILD)/sim --parallel $(RTL_JOBS) > $(RTL_BUILD)/sim-build.log 2>&1 || { tail -40 $(RTL_BUILD)/sim-build.log; exit 1; }
 	@touch $@
 
 .PHONY: rtl
-rtl: $(RTL_BUILD)/sim/ready ## build the tracer's RTL and its simulator (RTL_PRESETS=)
+rtl: setup $(RTL_BUILD)/sim/ready ## build the tracer's RTL and its simulator (RTL_PRESETS=)
 
 .PHONY: test-rtl-units
-test-rtl-units: $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim; UNIT=)
+test-rtl-units: setup $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim; UNIT=)
 	@PATH=$(RTL_TOOLS)/bin:$$PATH $(RTL_MILL_RUN) $(if $(UNIT),tracer.test.testOnly 'merapi.$(UNIT)',tracer.test)
 
 .PHONY: test-rtl

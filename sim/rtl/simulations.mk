@@ -11,7 +11,8 @@ RTL_SIMULATIONS ?= sim-small:fast $(if $(rtl_for_tests),,ddr4-1ch:fast)
 # machine that builds it.
 RTL_FAST_CXX ?= clang++
 RTL_FAST_FLAGS := -std=c++20 -O3 -march=native -fPIC
-rtl_clang := $(if $(findstring clang,$(RTL_FAST_CXX)),CFG_CXXFLAGS_PCH_I=-include-pch CFG_GCH_IF_CLANG=.gch)
+# A precompiled header of clang's names its clone: ccache could not give it to another.
+rtl_clang := $(if $(findstring clang,$(RTL_FAST_CXX)),'VK_PCH_I_FAST=-include $$(VK_PCH_H)' 'VK_PCH_I_SLOW=-include $$(VK_PCH_H)')
 rtl_simulation_ready = $(foreach s,$(RTL_SIMULATIONS),$(RTL_BUILD)/$(subst :,/,$(s))/ready)
 RTL_PLUGIN_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*.cmake sim/rtl/plugin/CMakeLists.txt) sim/engine/engine.h
 
@@ -25,7 +26,7 @@ $(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk | $(
 	  --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing \
 	  -f filelist.f > $(1).log 2>&1 || { grep -E 'Error' $(1).log | head -20; exit 1; }
 	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) -j$$(RTL_JOBS) -f V$$(subst -,_,$$*).mk CXX=$$(RTL_FAST_CXX) $$(rtl_clang) \
-	  OPT_FAST="$$(RTL_FAST_FLAGS)" OPT_GLOBAL="$$(RTL_FAST_FLAGS)" OPT_SLOW="-std=c++20 -O0 -fPIC" OBJCACHE= \
+	  OPT_FAST="$$(RTL_FAST_FLAGS)" OPT_GLOBAL="$$(RTL_FAST_FLAGS)" OPT_SLOW="-std=c++20 -O0 -fPIC" \
 	  libV$$(subst -,_,$$*).a libverilated.a > $$(@D)/make.log 2>&1 || { tail -20 $$(@D)/make.log; exit 1; }
 	@touch $$@
 endef
@@ -44,7 +45,7 @@ rtl-cargo:
 $(RTL_TOOLS)/dramsim3: | rtl-cargo
 
 .PHONY: rtl-simulations
-rtl-simulations: $(RTL_BUILD)/lib/ready ## build the simulated tracers of DEVICE=rtl and merapi-replay --rtl (RTL_SIMULATIONS=)
+rtl-simulations: setup $(RTL_BUILD)/lib/ready ## build the simulated tracers of DEVICE=rtl and merapi-replay --rtl (RTL_SIMULATIONS=)
 
 # Written anew when the list or anything in it changes.
 $(RTL_BUILD)/lib/list: FORCE
@@ -53,7 +54,7 @@ $(RTL_BUILD)/lib/list: FORCE
 
 $(RTL_BUILD)/lib/ready: $(RTL_BUILD)/lib/list $(rtl_simulation_ready) $(RTL_PLUGIN_SOURCES) | $(RTL_TOOLS)/dramsim3
 	@echo "rtl: linking $(RTL_SIMULATIONS)"
-	@cmake -S sim/rtl/plugin -B $(RTL_BUILD)/plugin -G Ninja -DCMAKE_CXX_COMPILER=$(RTL_FAST_CXX) -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
+	@cmake -S sim/rtl/plugin -B $(RTL_BUILD)/plugin -G Ninja $(LAUNCHERS) -DCMAKE_CXX_COMPILER=$(RTL_FAST_CXX) -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
 	  "-DMERAPI_SIMULATIONS=$(subst $() $(),;,$(strip $(RTL_SIMULATIONS)))" -DMERAPI_VERILATOR=$(rtl_verilator_root) \
 	  -DMERAPI_DRAMSIM3=$(RTL_TOOLS)/dramsim3 > $(RTL_BUILD)/plugin.log 2>&1 || { cat $(RTL_BUILD)/plugin.log; exit 1; }
 	@$(RTL_NICE) cmake --build $(RTL_BUILD)/plugin --parallel $(RTL_JOBS) > $(RTL_BUILD)/plugin-build.log 2>&1 || { tail -40 $(RTL_BUILD)/plugin-build.log; exit 1; }

@@ -84,7 +84,8 @@ def one_channel(mine, real):
     pauses = [r["pause_cycles"] for r in mine if r["pause_cycles"]]
     if pauses:
         worst = max(pauses) / CLOCK_HZ * 1e6
-        found.append(verdict("ddr4-1ch: pause acknowledged, worst", worst, 5.0, " us"))
+        count = sum(r["counters"].get("pauses", 0) for r in mine)
+        found.append(verdict(f"ddr4-1ch: pause acknowledged, worst of {count}", worst, 5.0, " us"))
     return found
 
 

@@ -35,7 +35,8 @@ int main(int argc, char** argv) {
   app.add_flag("--check", options.check, "compare the result with a walk on the CPU");
   app.add_flag("--lines", options.lines, "count the memory lines that any tracer needs");
   app.add_flag("--json", as_json, "print one JSON object");
-  app.add_option("--pauses", options.pauses, "pause the device so often while it traces");
+  app.add_option("--pauses", options.pauses, "pause the device so often as soon as it traces");
+  app.add_option("--pause-every-us", options.pause_every_us, "pause the device whenever so much time went by");
   app.add_option("--patience-us", options.patience_us, "give up without news for so long")->capture_default_str();
   try {
     app.parse(argc, argv);

@@ -49,6 +49,7 @@ void run(const graph::Image& image, const graph::Window& window, const ReplayOpt
   how.bitmap = bitmap;
   how.attach_us = how.patience_us = options.patience_us;
   how.pauses = options.pauses;
+  how.pause_every_us = options.pause_every_us;
   graph::trace(window, answers, how, &result->trace);
   if (expected) {
     const auto& [klasses, deferred] = std::tie(result->trace.klasses, result->trace.deferred);

@@ -16,7 +16,8 @@ namespace merapi::sim {
 struct ReplayOptions {
   bool check = false;                 // compare with a walk on the CPU
   uint64_t patience_us = 10'000'000;  // give up when the device has no news for so long
-  int pauses = 0;                     // pauses during the trace, evenly over its news
+  int pauses = 0;                     // pauses at the trace's beginning, one after the other
+  uint64_t pause_every_us = 0;        // a pause whenever so much time went by; 0: none
   bool lines = false;                 // count the lines that any tracer needs
   std::string rtl_preset, memory;     // of a simulated tracer, for the report
 };

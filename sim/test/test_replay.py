@@ -38,6 +38,14 @@ def test_replay_on_own_model(folder, seed):
     assert len(result["pause_us"]) == 3
 
 
+def test_pauses_all_along(folder):
+    image, saved = save(folder, 5)
+    run, result = replay(image, "--check", "--json", "--pause-every-us", 1)
+    assert run.returncode == 0, run
+    assert result["checked"] and result["counters"]["objects_marked"] == saved["marked"]
+    assert result["pause_us"]
+
+
 def test_replay_on_a_device_process(start, folder):
     image, saved = save(folder, 4)
     start("--socket", folder / "s", "--strict").wait_event("ready")

@@ -31,7 +31,7 @@ class Session {
     if (status < 0) throw Error(status, error.message);
     merapi_device_info(w_, &result_.device);
     result_.cycle = merapi_next_cycle(w_);
-    start_ = news_ = Clock::now();
+    start_ = news_ = paused_ = Clock::now();
     command();
     serve();
     result_.seconds = std::chrono::duration<double>(Clock::now() - start_).count();
@@ -133,6 +133,7 @@ class Session {
     result_.pause_us.push_back(microseconds_since(begin));
     merapi_resume(w_);
     merapi_doorbell(w_);
+    paused_ = Clock::now();
   }
 
   // A trace without deferred objects has no news before it ends: a device that lives acknowledges a pause and has done
@@ -170,12 +171,11 @@ class Session {
       for (int i = 0; i < got; i++) take(entries[i]);
       progress |= got > 0;
       check_fault();
-      const bool to_pause = commands_.empty() && int(result_.pause_us.size()) < options_.pauses;
+      const bool due = options_.pause_every_us > 0 && microseconds_since(paused_) > double(options_.pause_every_us);
+      const bool to_pause = commands_.empty() && (due || int(result_.pause_us.size()) < options_.pauses);
       if (to_pause) pause();
-      if (progress || to_pause) {
-        news_ = Clock::now();
-        continue;
-      }
+      if (progress) news_ = Clock::now();
+      if (progress || to_pause) continue;
       if (commands_.empty() && pending_.empty() && merapi_idle(w_, result_.cycle) == 1) return;
       check_time();
       merapi_wait(w_, kWaitMicroseconds);
@@ -188,7 +188,7 @@ class Session {
   const TraceOptions& options_;
   TraceResult& result_;
   merapi_config config_{};
-  Clock::time_point start_, news_;  // news_: the last sign of life
+  Clock::time_point start_, news_, paused_;  // news_: the last sign of life
   std::deque<merapi_submission> commands_;
   std::deque<uint64_t> pending_;
   std::unordered_set<uint64_t> deferred_, seen_;

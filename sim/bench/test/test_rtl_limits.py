@@ -60,10 +60,15 @@ def test_good_figures_pass():
         ({"kind": "aged", "g1_ms": 9.0}, "aged windows"),
         ({"kind": "list", "g1_ms": 2.0}, "list windows"),
         ({"counters": {"pause_max": 1300}}, "pause acknowledged"),
+        ({"kind": "paused", "counters": {"pause_max": 1300, "pauses": 7}}, "pause acknowledged, worst of 7"),
     ],
 )
 def test_a_missed_limit_is_found(changes, part):
     assert any(part in name for name in failures(rows(**changes)))
+
+
+def test_a_trace_with_pauses_is_held_to_no_ratio():
+    assert failures(rows(kind="paused", g1_ms=1.0, counters={"cycles": 5_000_000, "pause_max": 1200})) == []
 
 
 def test_slow_simulation_is_found():

@@ -320,6 +320,39 @@ TEST_F(RtlDirected, APauseTakesFiveMicroseconds) {
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
 }
 
+// Objects that wait for their shapes do not keep a pause waiting for all that is asked of the walker: they look again
+// when it is over.
+TEST_F(RtlDirected, APauseDoesNotWaitForShapes) {
+  Random random(1);
+  const uint32_t klasses = 600, objects = 6000;
+  for (uint32_t i = 0; i < klasses; i++) window_.put_instance(0x10000 + 8 * i, 2);
+  make_array(64, objects);
+  for (uint32_t i = 0; i < objects; i++) {
+    klass(node(i), 0x10000 + 8 * random.below(klasses));
+    refer(64 + 16 + 4 * uint64_t{i}, node(i));
+  }
+  window_.mark(0, 64);
+  start();
+  uint64_t longest = 0;
+  int pauses = 0;
+  for (; !machine_->idle(); pauses++) {
+    machine_->run(2000 + random.below(3000));
+    machine_->complete();
+    const uint64_t before = machine_->simulation->cycles();
+    machine_->request_pause();
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->pause_acknowledged(); }, kPatience));
+    longest = std::max(longest, machine_->simulation->cycles() - before);
+    machine_->resume();
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->resume_acknowledged(); }, kPatience));
+    machine_->complete();
+    ASSERT_LT(pauses, 1000) << "nothing goes on between pauses";
+  }
+  EXPECT_GT(pauses, 3);
+  EXPECT_LE(longest, 800u);
+  RecordProperty("longest_pause_cycles", int(longest));
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), objects);
+}
+
 // Epochs of the on-chip memories end at every resume and new cycle; when they are used up all rows are swept, which
 // takes longer than a pause may. What a pause would have to wait for does not begin before.
 TEST_F(RtlDirected, APauseDoesNotWaitForTheSweepOfEpochs) {

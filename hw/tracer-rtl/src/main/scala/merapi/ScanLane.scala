@@ -256,6 +256,7 @@ class ScanLane(p: TracerParameters) extends Module {
   missed.bits.again      := RegNext(cache.io.torn)
   cache.io.miss          := missed
   misses.io.miss         := missed
+  misses.io.pausing      := io.pausing
   misses.io.guards       := cache.io.guarded
   misses.io.answer.valid := io.shapes.answer.valid
   misses.io.answer.bits  := io.shapes.answer.bits.hash

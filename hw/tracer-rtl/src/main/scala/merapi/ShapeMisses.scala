@@ -23,17 +23,21 @@ class ShapeMiss(p: TracerParameters) extends Bundle {
   *
   * The question of the slot that guards its set (ShapeCache) is put in any case and not dropped: others with its hash
   * could otherwise have theirs answered again and again, in vain because of the guard.
+  *
+  * At a pause nobody waits: questions that the walker has not taken are dropped, and all slots look again when the pause
+  * is over. All lanes would else ask it, one klass after the other, for shapes that are forgotten then.
   */
 class ShapeMisses(p: TracerParameters) extends Module {
   private val slotBits = log2Ceil(p.slots)
   private val hashes   = 1 << ShapeHash.bits
   val io = IO(new Bundle {
-    val miss   = Flipped(Valid(new ShapeMiss(p)))
-    val guards = Input(Bool())                          // the slot of `miss` guards its set
-    val answer = Flipped(Valid(UInt(ShapeHash.bits.W))) // hash of a klass that was looked up
-    val ask    = Decoupled(new ShapeAsk)
-    val again  = Decoupled(UInt(slotBits.W))            // a slot that is to look again
-    val busy   = Output(Bool())                         // a question is under way
+    val miss    = Flipped(Valid(new ShapeMiss(p)))
+    val guards  = Input(Bool())                          // the slot of `miss` guards its set
+    val answer  = Flipped(Valid(UInt(ShapeHash.bits.W))) // hash of a klass that was looked up
+    val pausing = Input(Bool())
+    val ask     = Decoupled(new ShapeAsk)
+    val again   = Decoupled(UInt(slotBits.W))            // a slot that is to look again
+    val busy    = Output(Bool())                         // a question is under way
   })
   private def bitOf(slot: UInt): UInt   = UIntToOH(slot, p.slots)
   private def hashBit(hash: UInt): UInt = UIntToOH(hash, hashes)
@@ -46,11 +50,12 @@ class ShapeMisses(p: TracerParameters) extends Module {
   class Question extends ShapeAsk {
     val sure = Bool() // not to be dropped
   }
-  val asks = Module(new Queue(new Question, p.slots))
+  val asks = Module(new Queue(new Question, p.slots, hasFlush = true))
+  asks.io.flush.get := io.pausing
   val miss = io.miss.bits
   val hash = ShapeHash(miss.klass)
   // An answer that comes now may be the one: the look did not see it.
-  val wants = io.miss.valid && !miss.again && !(io.answer.valid && told === hash)
+  val wants = io.miss.valid && !miss.again && !(io.answer.valid && told === hash) && !io.pausing
   val known = pending(hash) && !io.guards
   val stays = wants && (known || asks.io.enq.ready)
   asks.io.enq.valid      := wants && !known
@@ -58,9 +63,12 @@ class ShapeMisses(p: TracerParameters) extends Module {
   asks.io.enq.bits.hash  := hash
   asks.io.enq.bits.sure  := io.guards
   when(stays) { hashOf(miss.slot) := hash }
-  val woken = VecInit((0 until p.slots).map(i => io.answer.valid && waits(i) && hashOf(i) === told)).asUInt
+  val woken = VecInit(
+    (0 until p.slots).map(i => waits(i) && (io.pausing || io.answer.valid && hashOf(i) === told))
+  ).asUInt
   waits   := (waits & ~woken) | Mux(stays, bitOf(miss.slot), 0.U)
   pending := (pending & ~Mux(io.answer.valid, hashBit(told), 0.U)) | Mux(asks.io.enq.fire, hashBit(hash), 0.U)
+  when(io.pausing) { pending := 0.U }
 
   // The question before the walker, unless its answer has come.
   val valid = RegInit(false.B)
@@ -73,6 +81,7 @@ class ShapeMisses(p: TracerParameters) extends Module {
     !io.ask.ready && !over,
     asks.io.deq.valid && (head.sure || (pending(head.hash) && !(io.answer.valid && told === head.hash)))
   )
+  when(io.pausing) { valid := false.B }
   when(!valid) { ask := head }
   io.ask.valid      := valid
   io.ask.bits.klass := ask.klass

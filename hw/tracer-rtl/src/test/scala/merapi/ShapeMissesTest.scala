@@ -8,7 +8,7 @@ import scala.util.Random
 
 /** Slots that wait for shapes, before a walker that looks one klass of a hash up at a time, for other lanes too: each
   * comes again once, after an answer with its hash and not before; a hash that is asked for is not asked for again, but
-  * for the slot that guards its set.
+  * for the slot that guards its set. In a pause all come again and nothing is asked.
   */
 class ShapeMissesTest extends BlockTest {
   test("wakes every slot after an answer") {
@@ -17,6 +17,7 @@ class ShapeMissesTest extends BlockTest {
         val random = new Random(seed)
         misses.io.miss.valid.poke(false)
         misses.io.answer.valid.poke(false)
+        misses.io.pausing.poke(false)
         restart(misses)
         val klasses         = Seq.fill(12)(BigInt(40, random)) ++ Seq.fill(4)(BigInt(random.nextInt(32)))
         def hash(k: BigInt) = (0 until 64 by 5).map(i => (k >> i) & 31).reduce(_ ^ _).toInt
@@ -26,8 +27,13 @@ class ShapeMissesTest extends BlockTest {
         val sure                 = mutable.ArrayBuffer.empty[BigInt] // of a guard: not to be dropped
         var missed, asked        = 0
         var came, early, slowest = 0
+        var paused, pauses       = 0                                 // cycles of this pause
         for (t <- 0 until 5000) {
-          val stop = t > 4500
+          val stop    = t > 4500
+          val pausing = !stop && (if (paused > 0) random.nextInt(25) != 0 else random.nextInt(250) == 0)
+          if (pausing && paused == 0) pauses += 1
+          paused = if (pausing) paused + 1 else 0
+          misses.io.pausing.poke(pausing)
           // Others ask too.
           val foreign = random.nextInt(32)
           if (!stop && random.nextInt(12) == 0 && !walks.contains(foreign)) walks(foreign) = t + 1 + random.nextInt(40)
@@ -51,21 +57,23 @@ class ShapeMissesTest extends BlockTest {
             misses.io.miss.bits.again.poke(torn)
             misses.io.guards.poke(guard)
             if (guard) sure += klass
-            waits(slot) = Wait(hash(klass), t, torn || due.contains(hash(klass)), answered = false)
+            waits(slot) = Wait(hash(klass), t, torn || pausing || due.contains(hash(klass)), answered = false)
             missed += 1
           }
-          misses.io.again.ready.poke(random.nextInt(3) != 0)
+          misses.io.again.ready.poke(!pausing && random.nextInt(3) != 0)
           // The walker takes no question whose hash it looks up.
           val ask   = misses.io.ask
           val klass = ask.bits.klass.peek().litValue
           val mayGo = random.nextInt(3) != 0 && !walks.contains(hash(klass)) && !due.contains(hash(klass))
           ask.ready.poke(mayGo)
+          assert(paused < 2 || !is(ask.valid), s"seed $seed: a question in a pause")
+          assert(paused < 2 || miss || !is(misses.io.busy), s"seed $seed: busy in a pause")
           if (fires(ask)) {
             assert(ask.bits.hash.peek().litValue == hash(klass), s"seed $seed: hash of klass $klass")
             val wanted = waits.values.exists(_.hash == hash(klass))
             assert(wanted || sure.contains(klass), s"seed $seed: klass $klass is asked for, and nobody waits")
             walks(hash(klass)) = t + 2 + random.nextInt(40)
-            sure -= klass
+            if (!wanted) sure -= klass // one that was wanted may have been another question
             asked += 1
           }
           if (fires(misses.io.again)) {
@@ -75,6 +83,10 @@ class ShapeMissesTest extends BlockTest {
             if (!wait.answered && !wait.atOnce) early += 1
             slowest = slowest.max(t - wait.since)
             came += 1
+          }
+          if (pausing) {
+            waits.mapValuesInPlace((_, w) => w.copy(answered = true))
+            sure.clear()
           }
           misses.clock.step()
           assert(
@@ -87,6 +99,7 @@ class ShapeMissesTest extends BlockTest {
         assert(!is(misses.io.busy), s"seed $seed: busy with nothing")
         assert(early * 50 < came, s"seed $seed: $early of $came slots came before their answer")
         assert(asked * 3 < missed * 2, s"seed $seed: $asked questions of $missed misses")
+        assert(pauses > 5, s"seed $seed: $pauses pauses")
         assert(missed > 700 && slowest < 700, s"seed $seed: $missed misses, the slowest took $slowest cycles")
       }
     }

@@ -18,6 +18,7 @@ class ShapeHarness(p: TracerParameters) extends Module {
     val size       = Output(UInt(ShapeLimits.bits.W))
     val again      = Decoupled(UInt(log2Ceil(p.slots).W))
     val invalidate = Input(Bool())
+    val pausing    = Input(Bool())
     val other      = Flipped(Decoupled(UInt(64.W)))
     val quiet      = Output(Bool())
     val fault      = Output(Bool())
@@ -37,12 +38,13 @@ class ShapeHarness(p: TracerParameters) extends Module {
   cache.io.invalidate := io.invalidate
   cache.io.answer     := walker.io.lanes(0).answer
   private val miss = Wire(Valid(new ShapeMiss(p)))
-  miss.valid       := RegNext(valid && !cache.io.hit, false.B)
-  miss.bits        := RegNext(look)
-  miss.bits.again  := RegNext(cache.io.torn)
-  cache.io.miss    := miss
-  misses.io.miss   := miss
-  misses.io.guards := cache.io.guarded
+  miss.valid        := RegNext(valid && !cache.io.hit, false.B)
+  miss.bits         := RegNext(look)
+  miss.bits.again   := RegNext(cache.io.torn)
+  cache.io.miss     := miss
+  misses.io.miss    := miss
+  misses.io.guards  := cache.io.guarded
+  misses.io.pausing := io.pausing
   cache.io.gone.foreach { g =>
     g.valid := RegNext(cache.io.accept, false.B)
     g.bits  := RegNext(look.slot)
@@ -94,6 +96,7 @@ class ShapeCacheTest extends BlockTest {
         shapes.io.config.shapesLog2.poke(log2)
         shapes.io.look.valid.poke(false)
         shapes.io.invalidate.poke(false)
+        shapes.io.pausing.poke(false)
         shapes.io.other.valid.poke(false)
         shapes.io.again.ready.poke(false)
         shapes.reset.poke(true)
@@ -110,6 +113,7 @@ class ShapeCacheTest extends BlockTest {
         val wanted                         = mutable.Map.empty[Int, (BigInt, Int)] // slot: klass, since when
         val ready                          = mutable.Queue.empty[Int]              // slots to look, or to look again
         var served, passed, slowest, known = 0
+        var pausing                        = false
         for (t <- 0 until 12000) {
           val stop = t % 4000 >= 3000 // then everything ends
           val free = (0 until two.slots).filterNot(wanted.contains)
@@ -132,7 +136,9 @@ class ShapeCacheTest extends BlockTest {
             shapes.io.other.bits.poke(klasses(random.nextInt(48)))
           }
           if (stop) shapes.io.other.valid.poke(false)
-          val again = random.nextInt(3) != 0
+          pausing = !stop && random.nextInt(if (pausing) 30 else 300) < (if (pausing) 29 else 1)
+          shapes.io.pausing.poke(pausing)
+          val again = !pausing && random.nextInt(3) != 0
           shapes.io.again.ready.poke(again)
           if (again && shapes.io.again.valid.peek().litToBoolean) {
             ready.enqueue(shapes.io.again.bits.peek().litValue.toInt)
@@ -185,6 +191,7 @@ class ShapeCacheTest extends BlockTest {
       shapes.io.config.shapesLog2.poke(log2)
       shapes.io.look.valid.poke(false)
       shapes.io.invalidate.poke(false)
+      shapes.io.pausing.poke(false)
       shapes.io.other.valid.poke(false)
       shapes.io.again.ready.poke(true)
       restart(shapes)

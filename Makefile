@@ -15,7 +15,7 @@ export MEMORY ?=
 
 PYTEST := build/venv/bin/python -m pytest
 # Simulations of the RTL beside all other tests (conftest.py), where there are processors for both.
-BESIDE = $(if $(filter 1,$(JOBS)),,-n 2 --dist loadgroup)
+BESIDE = $(if $(filter 1,$(JOBS)),,-n 2 --dist loadscope)
 RUFF := build/venv/bin/ruff
 # Compiled files are kept too; paths are taken relative to the clone, so that another clone finds them.
 export CCACHE_DIR := $(or $(MERAPI_CACHE),$(HOME)/.cache/merapi)/ccache

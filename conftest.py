@@ -3,17 +3,23 @@
 simulation with one thread that shares nothing with others, beside all the rest, one after the other, which start
 devices, Java machines and guests and look at what they do in time. The longest simulation begins first."""
 
-from pathlib import Path
-
 import pytest
 
-ROOT = Path(__file__).resolve().parent
 APART = ("sim/rtl/test/", "hw/")
 LONGEST = "test_rtl_regression.py::test_units"
 
 
 def pytest_collection_modifyitems(items):
-    for item in items:
-        path = item.path.relative_to(ROOT).as_posix()
-        item.add_marker(pytest.mark.xdist_group(item.nodeid if path.startswith(APART) else "machine"))
     items.sort(key=lambda item: not item.nodeid.endswith(LONGEST))
+
+
+# Groups by pytest-xdist's own marks (--dist loadgroup) are lost between it and pytest 9.2.
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    from xdist.scheduler import LoadScopeScheduling
+
+    class OneMachine(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid if nodeid.startswith(APART) else "machine"
+
+    return OneMachine(config, log)

@@ -172,10 +172,10 @@ class Session {
       progress |= got > 0;
       check_fault();
       const bool due = options_.pause_every_us > 0 && microseconds_since(paused_) > double(options_.pause_every_us);
-      const bool to_pause = commands_.empty() && (due || int(result_.pause_us.size()) < options_.pauses);
-      if (to_pause) pause();
+      const bool early = commands_.empty() && int(result_.pause_us.size()) < options_.pauses;
+      if (early || (due && commands_.empty())) pause();
       if (progress) news_ = Clock::now();
-      if (progress || to_pause) continue;
+      if (progress || early) continue;
       if (commands_.empty() && pending_.empty() && merapi_idle(w_, result_.cycle) == 1) return;
       check_time();
       merapi_wait(w_, kWaitMicroseconds);

@@ -37,7 +37,8 @@ int main(int argc, char** argv) {
   app.add_flag("--json", as_json, "print one JSON object");
   app.add_option("--pauses", options.pauses, "pause the device so often as soon as it traces");
   app.add_option("--pause-every-us", options.pause_every_us, "pause the device whenever so much time went by");
-  app.add_option("--patience-us", options.patience_us, "give up without news for so long")->capture_default_str();
+  app.add_option("--patience-us", options.patience_us, "ask for a sign of life after so long without news")
+      ->capture_default_str();
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -5,7 +5,8 @@
 // Proved: no entry is written over one that the host has not read, each goes to its own slot with its own sequence
 // number, one at a time; `written` counts entries whose write was answered without a fault, which alone are published,
 // and the next entry takes the place of one that was not; as long as there was no fault, the watched object is reported
-// once, in order behind it the control unit's entry; and when nothing waits, nothing is held.
+// once, in order behind it the control unit's entry; when nothing waits, nothing is held; and in a pause, which begins
+// when nothing is about to be written, nothing is.
 module reporter (
     input clock,
     input seen,
@@ -18,6 +19,7 @@ module reporter (
     input write_ready,
     input answer,
     input fault,
+    input pause,
     input read
 );
   reg started = 0;
@@ -62,6 +64,7 @@ module reporter (
       .io_control_bits_payload_1(64'd0),
       .io_control_bits_payload_2(64'd0),
       .io_flush(flush),
+      .io_hold(hold),
       .io_restart(1'b0),
       .io_drop(1'b0),
       .io_forget(1'b0),
@@ -76,6 +79,13 @@ module reporter (
       .io_write_request_bits_data(data),
       .io_write_done_valid(done)
   );
+
+  // As the control unit: nothing is being written when a pause begins, and none ends at once.
+  reg hold = 0, held = 0;
+  always @(posedge clock) begin
+    hold <= pause && (hold || !write_valid) && started;
+    held <= hold;
+  end
 
   reg counts_before = 0, fault_before = 0;
   reg [63:0] written_before = 0;
@@ -116,6 +126,7 @@ module reporter (
       if (counts && fault) spoilt <= 1;
       if (read && consumed < written[5:0]) consumed <= consumed + 1;
 
+      if (hold && held) paused : assert (!write_valid);
       if (write_valid) begin
         room : assert (produced - {58'b0, consumed} < 4 && !writes && !counts);
         slot : assert (line == 16 + {34'b0, produced[1:0]});

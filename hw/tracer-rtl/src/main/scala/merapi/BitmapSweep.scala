@@ -15,7 +15,8 @@ class Slice(p: TracerParameters) extends Bundle {
   * or (when flagged chunks are swept again) written back. A mark of this cycle that it happens to see is scanned twice,
   * which costs time only; the control unit holds the lanes meanwhile so that there are hardly any.
   *
-  * Lines are read ahead into `sweepReads` buffers and used in order.
+  * Lines are read ahead into `sweepReads` buffers and used in order. After a pause, in which the host may have freed
+  * regions, limits are read again, and lines that were read ahead as well.
   */
 class BitmapSweep(p: TracerParameters) extends Module {
   private val tagBits = log2Ceil(p.sweepReads)
@@ -24,6 +25,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
     val config  = Input(new TraceConfig(p))
     val slice   = Flipped(Decoupled(new Slice(p)))
     val hold    = Input(Bool())
+    val resumed = Input(Bool())  // pulse, when quiet: limits may be lower
     val greys   = Vec(p.lanes, Decoupled(new Grey(p)))
     val busy    = Output(Bool())
     val blocked = Output(Bool()) // a store takes no more: lanes must run
@@ -65,6 +67,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val asked    = Reg(UInt(bitLine.W))                 // next line to ask for
   val used     = Reg(UInt(bitLine.W))                 // next line to use
   val last     = Reg(UInt(bitLine.W))                 // after the last
+  val goesOn   = RegInit(false.B)                     // the limit of a region that is being swept is read again
   val arrived  = RegInit(0.U(p.sweepReads.W))
   val buffers  = Mem(p.sweepReads, UInt(p.lineBits.W))
   val asking   = Module(new Queue(new ReadRequest(p), 2))
@@ -144,8 +147,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
       when(io.slice.fire) {
         region := io.slice.bits.first
         end    := io.slice.bits.first + io.slice.bits.count
-        state  := State.Judge
-        when(io.slice.bits.count === 0.U) { state := State.Idle }.otherwise { state := State.AskLimit }
+        when(io.slice.bits.count =/= 0.U) { state := State.AskLimit }
       }
     }
     is(State.AskLimit) { when(io.ask.fire) { state := State.WaitLimit } }
@@ -153,11 +155,14 @@ class BitmapSweep(p: TracerParameters) extends Module {
     is(State.Judge) {
       val firstUnit = start >> c.alignmentLog2
       val endUnit   = limit >> c.alignmentLog2
+      val endLine   = Mux(endUnit === firstUnit || !good, firstUnit >> 9, (endUnit + 511.U) >> 9)
+      val from      = Mux(goesOn, Mux(used < endLine, used, endLine), firstUnit >> 9)
       firstBit := firstUnit
       endBit   := endUnit
-      asked    := firstUnit >> 9
-      used     := firstUnit >> 9
-      last     := Mux(endUnit === firstUnit || !good, firstUnit >> 9, (endUnit + 511.U) >> 9)
+      asked    := from
+      used     := from
+      last     := endLine
+      goesOn   := false.B
       state    := State.Run
     }
     is(State.Run) {
@@ -169,12 +174,20 @@ class BitmapSweep(p: TracerParameters) extends Module {
       }
     }
   }
+  when(io.resumed) {
+    arrived := 0.U
+    when(state === State.Run) {
+      goesOn := true.B
+      state  := State.AskLimit
+    }
+    assert(io.quiet && state =/= State.Judge, "a sweep that did not rest in a pause")
+  }
   io.busy := state =/= State.Idle
   // Held: reads that were asked for have arrived.
   io.quiet := reading === 0.U && state =/= State.WaitLimit
 }
 
-/** Writes zeros over a range of lines; the first and the last may be half lines. */
+/** Writes zeros over a range of lines. */
 class Clearer(p: TracerParameters) extends Module {
   private val inFlight = 8
   val io = IO(new Bundle {
@@ -184,8 +197,8 @@ class Clearer(p: TracerParameters) extends Module {
     val quiet = Output(Bool())
     val write = new WritePort(p)
   })
-  val next = Reg(UInt((p.lineAddress + 1).W))
-  val left = RegInit(0.U((p.lineAddress + 1).W))
+  val next = Reg(UInt(p.lineAddress.W))
+  val left = RegInit(0.U(p.lineAddress.W))
   val tags = RegInit(0.U(inFlight.W))
   val tag  = PriorityEncoder(~tags)
   io.range.ready := !io.busy
@@ -193,16 +206,13 @@ class Clearer(p: TracerParameters) extends Module {
     next := io.range.bits.first
     left := io.range.bits.count
   }
-  val whole = !next(0) && left > 1.U
-  val step  = Mux(whole, 2.U, 1.U)
-  io.write.request.valid       := left =/= 0.U && !tags.andR && !io.hold
-  io.write.request.bits.tag    := tag
-  io.write.request.bits.line   := next >> 1
-  io.write.request.bits.data   := 0.U
-  io.write.request.bits.halves := Mux(whole, 3.U, Mux(next(0), 2.U, 1.U))
+  io.write.request.valid     := left =/= 0.U && !tags.andR && !io.hold
+  io.write.request.bits.tag  := tag
+  io.write.request.bits.line := next
+  io.write.request.bits.data := 0.U
   when(io.write.request.fire) {
-    next := next + step
-    left := left - step
+    next := next + 1.U
+    left := left - 1.U
   }
   val start = Mux(io.write.request.fire, UIntToOH(tag, inFlight), 0.U(inFlight.W))
   val done  = Mux(io.write.done.valid, UIntToOH(io.write.done.bits(2, 0), inFlight), 0.U(inFlight.W))

@@ -23,12 +23,11 @@ class ReadPort(p: TracerParameters) extends Bundle {
   val response = Flipped(Valid(new ReadResponse(p)))
 }
 
-/** Lines are written whole, except that CLEAR_BITMAP may meet half a line (regions of 2^16 bytes, alignment 2^8). */
+/** Lines are written whole. */
 class WriteRequest(p: TracerParameters) extends Bundle {
-  val line   = UInt(p.lineAddress.W)
-  val data   = UInt(p.lineBits.W)
-  val halves = UInt(2.W)
-  val tag    = UInt(p.tagBits.W)
+  val line = UInt(p.lineAddress.W)
+  val data = UInt(p.lineBits.W)
+  val tag  = UInt(p.tagBits.W)
 }
 
 class WritePort(p: TracerParameters) extends Bundle {

@@ -7,6 +7,7 @@ import chisel3.util._
 /** An entry of the submission ring, field by field. */
 class Command(p: TracerParameters) extends Bundle {
   val opcode   = UInt(8.W)
+  val flags    = UInt(8.W)
   val count    = UInt(16.W)
   val argument = UInt(32.W)
   val payload  = Vec(Contract.EntryWords.toInt, UInt(64.W))
@@ -20,6 +21,7 @@ object Command {
     def field(at: Int, bytes: Int): UInt = line(8 * (at + bytes) - 1, 8 * at)
     val c                                = Wire(new Command(p))
     c.opcode   := field(L.Opcode, 1)
+    c.flags    := field(L.Flags, 1)
     c.count    := field(L.Count, 2)
     c.argument := field(L.Arg, 4)
     for (i <- 0 until Contract.EntryWords.toInt) c.payload(i) := field(L.Payload + 8 * i, 8)
@@ -75,5 +77,6 @@ class CommandCheck(p: TracerParameters) extends Module {
     is(Op.Fence.U) { io.verdict := Verdict.Fence }
     is(Op.InvalidateShapes.U) { io.verdict := Verdict.DropShapes }
   }
+  when(c.flags =/= 0.U) { io.verdict := Verdict.BadCommand }
   when(c.sequence =/= (io.index(31, 0) + 1.U)(31, 0)) { io.verdict := Verdict.BadSequence }
 }

@@ -111,6 +111,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   io.restart             := false.B
   io.dropReports         := pending || killing || !attached
   io.faultPending        := pending
+  io.holdReports         := paused
   io.flushReports        := state === State.Flush || state === State.Idle
   io.rescan              := false.B
   io.rounds              := false.B
@@ -243,12 +244,13 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     page.consumed =/= shown.consumed || io.written =/= shown.produced || page.state =/= shown.state,
     false.B
   )
-  val ahead        = submitted - page.consumed
-  val entryThere   = RegNext(ahead =/= 0.U, false.B)
-  val overrun      = RegNext(ahead > subEntries, false.B)
-  val otherHost    = RegNext(hostGeneration =/= page.generation, false.B)
-  val hostThere    = RegNext(hostGeneration =/= 0.U && !hostGeneration(0), false.B)
-  val abortNew     = RegNext(abortAsked =/= page.ackAbort, false.B)
+  val ahead      = submitted - page.consumed
+  val entryThere = RegNext(ahead =/= 0.U, false.B)
+  val overrun    = RegNext(ahead > subEntries, false.B)
+  val otherHost  = RegNext(hostGeneration =/= page.generation, false.B)
+  val revoked    = RegNext(hostGeneration =/= page.generation && hostGeneration =/= 0.U, false.B) // not an errored read
+  val hostThere  = RegNext(hostGeneration =/= 0.U && !hostGeneration(0), false.B)
+  val abortNew   = RegNext(abortAsked =/= page.ackAbort, false.B)
   val pauseWanted  = RegNext(pauseAsked =/= resumeAsked, false.B)
   val pauseUnacked = RegNext(page.ackPause =/= pauseAsked, false.B)
   io.orders.pausing := io.orders.hold && pauseWanted
@@ -272,11 +274,12 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
 
     is(State.Think) { state := State.Decide } // what is compared is known in the next cycle
 
-    // What comes first. Data of an errored read is zero and is not looked at: the fault is dealt with before.
+    // What comes first. Data of an errored read is zero and is not looked at: the fault is dealt with before. A host that
+    // has revoked hears of no fault any more.
     is(State.Decide) {
       pace  := (p.pollInterval - 1).U
       state := State.Pace
-      when(pending) {
+      when(pending && !(attached && revoked)) {
         when(attached && !faulted) {
           after := State.FaultWrite
           state := State.Kill

@@ -126,11 +126,10 @@ class ControlPage(p: TracerParameters) extends Module {
   )
   val ordered = at >= PageLine.index.U
   require(log2Ceil(PageLine.count) <= p.tagBits)
-  io.memory.request.valid       := left =/= 0.U && (!ordered || open === 0.U)
-  io.memory.request.bits.tag    := at
-  io.memory.request.bits.halves := 3.U
-  io.memory.request.bits.line   := MuxLookup(at, 0.U)(contents.map { case (k, (l, _)) => k.U -> l.U(p.lineAddress.W) })
-  io.memory.request.bits.data   := MuxLookup(at, 0.U)(contents.map { case (k, (_, d)) => k.U -> d })
+  io.memory.request.valid     := left =/= 0.U && (!ordered || open === 0.U)
+  io.memory.request.bits.tag  := at
+  io.memory.request.bits.line := MuxLookup(at, 0.U)(contents.map { case (k, (l, _)) => k.U -> l.U(p.lineAddress.W) })
+  io.memory.request.bits.data := MuxLookup(at, 0.U)(contents.map { case (k, (_, d)) => k.U -> d })
   val started = Mux(io.memory.request.fire, UIntToOH(at, PageLine.count), 0.U)
   val ended   = Mux(io.memory.done.valid, UIntToOH(io.memory.done.bits, PageLine.count), 0.U)
   open := (open & ~ended) | started

@@ -25,6 +25,7 @@ class ControlPorts(p: TracerParameters) extends Bundle {
   val ringLog2     = Output(UInt(5.W))
   val entry        = Decoupled(new Completion)
   val flushReports = Output(Bool())
+  val holdReports  = Output(Bool())
   val restart      = Output(Bool())
   val dropReports  = Output(Bool())
   val faultPending = Output(Bool()) // from the cycle after it came

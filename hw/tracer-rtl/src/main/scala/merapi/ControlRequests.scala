@@ -44,7 +44,6 @@ trait ControlRequests { unit: Control =>
       page.faultDetail := pendingFault.detail
       setState(DeviceState.Faulted)
     }
-    // The abort counter starts at what the host shows now.
     write(
       PageLine.mask(PageLine.allCounters ++ Seq(PageLine.fault, PageLine.identity, PageLine.idle, PageLine.ack): _*),
       State.Answered
@@ -79,14 +78,17 @@ trait ControlRequests { unit: Control =>
     }
   }
 
-  // Abort: the submissions dropped are those made when the request is seen.
-  private[merapi] def inAbortLook(): Unit    = state := State.AbortLooking
+  // Abort: the submissions dropped are those made when the request is seen. Whatever went wrong before is over; when the
+  // look itself does, it says nothing of the submissions: the abort is done after that fault.
+  private[merapi] def inAbortLook(): Unit = {
+    pending := false.B
+    state   := State.AbortLooking
+  }
   private[merapi] def inAbortLooking(): Unit = when(look.io.done) { state := State.Aborted }
-  private[merapi] def inAborted(): Unit = {
+  private[merapi] def inAborted(): Unit = when(pending) { state := State.Think }.otherwise {
     when(inCycle) { dropped := page.cycle }
     inCycle       := false.B
     faulted       := false.B
-    pending       := false.B
     page.idle     := false.B
     page.cycle    := 0.U
     page.ackAbort := abortAsked
@@ -96,11 +98,7 @@ trait ControlRequests { unit: Control =>
       faulted       := true.B
       page.consumed := page.consumed
       setState(DeviceState.Faulted)
-    }.elsewhen(submitted - page.consumed > subEntries) {
-      page.consumed := page.consumed
-      raise.valid   := true.B
-      raise.bits    := FaultReport(Fault.RingOverrun, submitted, page.consumed)
-    }
+    }.elsewhen(submitted - page.consumed > subEntries) { page.consumed := page.consumed } // a fault after that
     write(PageLine.mask(PageLine.index, PageLine.idle, PageLine.ack, PageLine.indexAgain), State.Look)
   }
 

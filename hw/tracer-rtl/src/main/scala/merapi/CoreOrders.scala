@@ -4,7 +4,9 @@ package merapi
 import chisel3._
 import chisel3.util._
 
-/** What the control unit sees of the tracing core. All of it is a fact of the present cycle. */
+/** What the control unit sees of the tracing core. `quiet`, `empty`, `cleaned`, `liveFlushed` and `flagged` are facts of
+  * the same cycle, two cycles ago; the others of the present one.
+  */
 class CoreStatus(p: TracerParameters) extends Bundle {
   val quiet       = Bool()     // held: nothing moves
   val moving      = UInt(10.W) // lanes, filters, host's filter, banks, walker, live, stores, sweep, clearer, chaser

@@ -126,16 +126,15 @@ class GreyStore(p: TracerParameters) extends Module {
   }.elsewhen(scatter) { bottom := bottom - 1.U }
   count := count + stored - pop - gather + scatter
 
-  io.read.request.valid        := state === State.Fetch
-  io.read.request.bits.tag     := 0.U
-  io.read.request.bits.line    := io.spillFirst + lines
-  io.write.request.valid       := state === State.Store
-  io.write.request.bits.tag    := 0.U
-  io.write.request.bits.line   := io.spillFirst + lines
-  io.write.request.bits.data   := leaving.asUInt
-  io.write.request.bits.halves := 3.U
-  io.spilled                   := io.write.request.fire
-  io.refilled                  := io.read.request.fire
+  io.read.request.valid      := state === State.Fetch
+  io.read.request.bits.tag   := 0.U
+  io.read.request.bits.line  := io.spillFirst + lines
+  io.write.request.valid     := state === State.Store
+  io.write.request.bits.tag  := 0.U
+  io.write.request.bits.line := io.spillFirst + lines
+  io.write.request.bits.data := leaving.asUInt
+  io.spilled                 := io.write.request.fire
+  io.refilled                := io.read.request.fire
 
   switch(state) {
     is(State.Idle) {

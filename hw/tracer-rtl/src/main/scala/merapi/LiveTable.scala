@@ -154,12 +154,11 @@ class LiveTable(p: TracerParameters) extends Module {
   toWrite.io.enq.bits.data := VecInit((0 until 8).map { i =>
     io.read.response.bits.data(64 * i + 63, 64 * i) + Mux(leg.begun(i), leg.sums(i), 0.U)
   }).asUInt
-  io.write.request.valid       := toWrite.io.deq.valid
-  io.write.request.bits.tag    := toWrite.io.deq.bits.leg
-  io.write.request.bits.line   := places.read(toWrite.io.deq.bits.leg)
-  io.write.request.bits.data   := toWrite.io.deq.bits.data
-  io.write.request.bits.halves := 3.U
-  toWrite.io.deq.ready         := io.write.request.ready
+  io.write.request.valid     := toWrite.io.deq.valid
+  io.write.request.bits.tag  := toWrite.io.deq.bits.leg
+  io.write.request.bits.line := places.read(toWrite.io.deq.bits.leg)
+  io.write.request.bits.data := toWrite.io.deq.bits.data
+  toWrite.io.deq.ready       := io.write.request.ready
 
   io.quiet   := !s1Valid && !s2Valid && !legValid.orR && !pick.io.out.valid && !next.valid
   io.flushed := io.flush && flushAt === p.liveLines.U && io.quiet

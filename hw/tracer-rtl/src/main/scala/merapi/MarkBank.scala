@@ -61,7 +61,6 @@ class MarkBank(p: TracerParameters) extends Module {
     val sweeping   = Output(Bool())
     val marked     = Output(Bool()) // a bit was turned
     val already    = Output(Bool()) // a bit was found set
-    val blocked    = Output(Bool()) // a reference waits
   })
 
   class Tag extends Bundle {
@@ -139,12 +138,11 @@ class MarkBank(p: TracerParameters) extends Module {
   val wbQueue = Module(new Queue(UInt(log2Ceil(writeBacks).W), writeBacks))
   val wbFree  = PriorityEncoder(~wbValid)
   val wbRoom  = !wbValid.andR
-  io.writeBack.request.valid       := wbQueue.io.deq.valid
-  io.writeBack.request.bits.tag    := wbQueue.io.deq.bits
-  io.writeBack.request.bits.line   := io.config.bitmap + wbLine.read(wbQueue.io.deq.bits)
-  io.writeBack.request.bits.data   := wbData.read(wbQueue.io.deq.bits)
-  io.writeBack.request.bits.halves := 3.U
-  wbQueue.io.deq.ready             := io.writeBack.request.ready
+  io.writeBack.request.valid     := wbQueue.io.deq.valid
+  io.writeBack.request.bits.tag  := wbQueue.io.deq.bits
+  io.writeBack.request.bits.line := io.config.bitmap + wbLine.read(wbQueue.io.deq.bits)
+  io.writeBack.request.bits.data := wbData.read(wbQueue.io.deq.bits)
+  wbQueue.io.deq.ready           := io.writeBack.request.ready
   val wbEnds = Mux(io.writeBack.done.valid, UIntToOH(io.writeBack.done.bits, writeBacks), 0.U(writeBacks.W))
 
   // Dirty list: one entry for each change from clean to dirty.
@@ -402,7 +400,6 @@ class MarkBank(p: TracerParameters) extends Module {
   parked.io.enq.bits  := s2.mark
   assert(!(parked.io.enq.valid && !parked.io.enq.ready), "a parked reference without a place")
   parked.io.deq.ready := s2Valid && s2.op === Op.Parked && !later
-  io.blocked          := parked.io.deq.valid
 
   val writeSet = Mux(sweeping, sweepNext, s2.set)
   val nothing  = 0.U.asTypeOf(new Tag)

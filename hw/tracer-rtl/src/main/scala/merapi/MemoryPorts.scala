@@ -229,7 +229,7 @@ class MemoryPorts(
     Axi.line(p, axi.aw.bits, awId, awHead.bits.line)
     axi.w.valid     := awHead.valid && !awSink && !wSent
     axi.w.bits.data := awHead.bits.data
-    axi.w.bits.strb := Cat(Fill(32, awHead.bits.halves(1)), Fill(32, awHead.bits.halves(0)))
+    axi.w.bits.strb := Fill(p.lineBits / 8, 1.U(1.W))
     axi.w.bits.last := true.B
     val bothSent = (awSent || axi.aw.ready) && (wSent || axi.w.ready)
     awLocal.io.enq.valid := awHead.valid && awSink

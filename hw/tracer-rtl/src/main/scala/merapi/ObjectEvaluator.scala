@@ -56,6 +56,10 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
   * paused as soon as it had resumed could keep the trace where it is. (A lane is also held while the control unit writes
   * its page or sweeps: that is over soon, and lines would be fetched twice.)
   *
+  * An object that is given back before its klass was reported may be gone after a pause. Others of that klass have looked
+  * their shape up meanwhile and count on that report: those that are here, or come before the lane's shape cache has
+  * forgotten that the klass was seen (`doubted`), are given back as well.
+  *
   * An object that cannot be right is judged a cycle later, beside its way: its fault comes long before anything that
   * follows from it could reach the memory.
   */
@@ -135,7 +139,9 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val sent     = RegInit(false.B)
   val begun    = counted || reported || sent
   val hadFirst = RegInit(false.B) // of this pause
-  val returns  = valid && hadFirst && x.phase === Phase.Header && !begun
+  val doubted  = WireDefault(false.B)
+  val relies   = doubted && x.found && !x.report && !x.shape.quiet
+  val returns  = valid && sizing && !begun && (relies || (hadFirst && x.phase === Phase.Header))
   val sized    = valid && sizing && !needSize && !returns
   val wantLive = sized && x.found && x.count && !counted
   val wantSeen = sized && x.report && !reported
@@ -255,7 +261,17 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.continue.valid := toKeep
   val scans     = toScan && scanOpen && walkOpen
   val givenBack = io.giveBack.fire
-  io.unsaid    := givenBack && x.report && !needSize && !reported && !io.seen.fire
+  io.unsaid := givenBack && x.report && !needSize && !reported && !io.seen.fire
+  // Looks of the cycle after still find the klass seen: who looked then is here a cycle later.
+  val forgetting = RegNext(io.unsaid, false.B)
+  val forgotten  = RegNext(forgetting, false.B)
+  val doubts     = RegInit(false.B)
+  val doubtEnd   = Reg(chiselTypeOf(enqAt))
+  when(forgotten) {
+    doubts   := true.B
+    doubtEnd := enqAt
+  }.elsewhen(deqAt === doubtEnd) { doubts := false.B }
+  doubted      := forgetting || forgotten || (doubts && deqAt =/= doubtEnd)
   done         := toEnd || scans || (toKeep && io.continue.ready) || givenBack
   io.end.valid := toEnd || (scans && isAll) || givenBack
   // Of the extension, the blocks after these.
@@ -277,18 +293,19 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   hadFirst                := io.pausing && (hadFirst || (done && x.phase === Phase.Header && !givenBack))
 
   // What cannot be right.
-  val sizeLate   = RegNext(valid && sizing && x.found, false.B)
-  val mirrorLate = RegNext(needSize && mirror)
-  val needLate   = RegNext(needSize)
-  val startLate  = RegNext(start)
-  val bytesLate  = RegNext(bytes)
-  val atLate     = RegNext(mirrorAt)
-  val badLength  = RegNext(array && x.extra(31)) // of an array, a signed number
+  val noKlass   = !x.found && x.klass === Contract.ShapeKeyEmpty.U
+  val sizeLate  = RegNext(valid && sizing && x.found, false.B)
+  val zeroLate  = RegNext(valid && sizing && noKlass, false.B)
+  val needLate  = RegNext(needSize)
+  val startLate = RegNext(start)
+  val bytesLate = RegNext(bytes)
+  val atLate    = RegNext(at)
+  val badLength = RegNext(array && x.extra(31)) // of an array, a signed number
   val bad = Mux(
     needLate,
-    mirrorLate && atLate + 4.U > c.heapBytes,
+    atLate +& 4.U > c.heapBytes,
     badLength || bytesLate === 0.U || startLate +& bytesLate > c.heapBytes
   )
-  io.fault.valid := sizeLate && bad
-  io.fault.bits  := FaultReport(Contract.Fault.BadObject, startLate, bytesLate >> 3)
+  io.fault.valid := (sizeLate && bad) || zeroLate
+  io.fault.bits  := FaultReport(Contract.Fault.BadObject, startLate, Mux(zeroLate, 0.U, bytesLate >> 3))
 }

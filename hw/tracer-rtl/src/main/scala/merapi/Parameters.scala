@@ -107,7 +107,6 @@ case class TracerParameters(
   /** An object is known by its heap offset in units of eight bytes, whatever the alignment: one width for all. */
   val objectBits: Int = heapAddressBits - 3
 
-  /** A mark bit's number; alignments above eight leave the top bits zero. */
   val laneLog2: Int   = log2Ceil(lanes)
   val regionBits: Int = heapAddressBits - 16
   val flagLog2: Int   = log2Ceil(rescanFlags)

@@ -24,14 +24,16 @@ class CrookedReference(p: TracerParameters) extends Bundle {
   )
 }
 
-/** Drops what needs no marking: references outside the heap, at or above their limit, recently tested. Nulls do not
-  * come here. In order, one a cycle; whoever sends a host's reference hears of its end through `ended` or from a bank.
+/** Drops what needs no marking: references outside the heap, at or above their limit, recently tested. Nulls that were
+  * read from objects do not come here; those of the host count as outside, also of a heap that begins at address 0. In
+  * order, one a cycle; whoever sends a host's reference hears of its end through `ended` or from a bank.
   *
   * Three stages, each ready by its own registers: address to offset; inside the heap and aligned; limit and, beside it,
   * the recently tested. With many banks what goes on stands in a register before them.
   *
   * The recent filter holds references that were sent to a bank. A bank that drops one flags its source, and the filter
-  * is emptied before flagged chunks are swept, so that a reference stopped here is marked or will be offered again.
+  * is emptied before flagged chunks are swept, so that a reference stopped here is marked or will be offered again (by
+  * that source, or by its own after a pause: see RescanFlags).
   * While it is being emptied it holds nothing and learns nothing, and references pass.
   */
 class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
@@ -57,6 +59,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val low       = UInt((p.heapAddressBits + 1).W)
     val source    = UInt(p.objectBits.W)
     val host      = Bool()
+    val isNull    = Bool()
     val uncounted = Bool()
   }
   class Inside extends Bundle {
@@ -77,12 +80,13 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   found.io.enq.bits.high      := value(63, lowBits) + from(63, lowBits)
   found.io.enq.bits.source    := io.in.bits.source
   found.io.enq.bits.host      := io.in.bits.host
+  found.io.enq.bits.isNull    := io.in.bits.host && io.in.bits.value === 0.U
   found.io.enq.bits.uncounted := io.in.bits.uncounted
 
   val f       = found.io.deq.bits
   val offset  = f.low(lowBits - 1, 0)
   val far     = Mux(f.low(lowBits), !f.high.andR, f.high.orR)
-  val outside = far || offset >= c.heapBytes
+  val outside = far || offset >= c.heapBytes || f.isNull
   val low     = offset(7, 0) & ((1.U(9.W) << c.alignmentLog2) - 1.U)(7, 0)
   val crooked = !outside && low =/= 0.U
   val ends    = found.io.deq.valid && (outside || crooked)

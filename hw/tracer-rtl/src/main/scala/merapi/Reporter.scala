@@ -17,7 +17,8 @@ class Completion extends Bundle {
   *
   * An entry is counted in `written` when its write was answered and no fault came with the answer; only then may the
   * control unit publish it. After a fault its place is taken by the next one, which is the fault's own. With a
-  * full ring it takes nothing; only lanes with something to report and commands that end with DONE wait for that.
+  * full ring it takes nothing; only lanes with something to report and commands that end with DONE wait for that. While
+  * the device is paused (`hold`) an entry waits as for room: the host may be taking others.
   *
   * Klass words reported lately are remembered (all lanes together) and not reported again: a repeated report is
   * harmless but costs the host time.
@@ -34,6 +35,7 @@ class Reporter(p: TracerParameters) extends Module {
     val deferred      = Vec(p.lanes, Flipped(Decoupled(new Deferred(p))))
     val control       = Flipped(Decoupled(new Completion)) // goes behind everything batched so far
     val flush         = Input(Bool())
+    val hold          = Input(Bool())                      // nothing is written
     val restart       = Input(Bool())                      // pulse: a handshake, the ring is empty
     val drop          = Input(Bool())                      // forget batches and take nothing (abort, fault)
     val forget        = Input(Bool())                      // pulse: report klasses anew
@@ -61,7 +63,7 @@ class Reporter(p: TracerParameters) extends Module {
   val state = RegInit(State.Idle)
   // Of the cycle before: an entry is not ready before its turn, and the host only takes.
   val used = produced(31, 0) - io.consumed(31, 0) // at most the ring's entries: HostLook believes nothing else
-  val room = RegNext(!(used >> io.ringLog2)(0), false.B)
+  val room = RegNext(!(used >> io.ringLog2)(0) && !io.hold, false.B)
 
   // Seal: control entries push everything batched ahead of them; klasses go before the objects that showed them.
   val push    = RegNext(io.flush, false.B) || io.control.valid
@@ -97,7 +99,6 @@ class Reporter(p: TracerParameters) extends Module {
     entry.flags,
     entry.kind
   )
-  io.write.request.bits.halves := 3.U
   when(io.write.request.fire) {
     produced := produced + 1.U
     state    := State.Wait

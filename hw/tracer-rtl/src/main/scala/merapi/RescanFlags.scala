@@ -10,11 +10,18 @@ import chisel3.util._
   * Nobody asks for a flag before everything else is at rest. So the walk may take its time: `searching` from the cycle
   * after a drop (or an `unflag`) until a flag is found or all were looked at since. Flags are cleared one a cycle after
   * a reset; long before that is over nothing can be dropped, since a cycle begins with reading its configuration.
+  *
+  * A reference that a filter stops because another one to the same object went on before stands for that one: when a bank
+  * drops it, the chunk of its source alone is flagged. In a pause the host may free that source. So after a pause with a
+  * drop before it (since the last one) all chunks of the heap are flagged: `all` from `at` on, whatever the memories say.
   */
 class RescanFlags(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val drops     = Vec(p.lanes, Flipped(Valid(UInt(p.flagLog2.W))))
     val unflag    = Flipped(Valid(UInt(p.flagLog2.W))) // of the one that was found
+    val resumed   = Input(Bool())                      // pulse, when nothing moves
+    val regions   = Input(UInt((p.regionBits + 1).W))
+    val shift     = Input(UInt(5.W))                   // regions per chunk, log2
     val found     = Valid(UInt(p.flagLog2.W))
     val searching = Output(Bool())
   })
@@ -23,16 +30,30 @@ class RescanFlags(p: TracerParameters) extends Module {
   val at        = RegInit(0.U(p.flagLog2.W))
   val left      = RegInit(0.U((p.flagLog2 + 1).W)) // to look at
   val found     = RegInit(false.B)
-  val here      = VecInit(flags.map(_.read(at))).asUInt.orR
+  val all       = RegInit(0.U((p.flagLog2 + 1).W)) // from `at` on
+  val inHeap    = (at.pad(p.regionBits + 1) << io.shift)(p.regionBits, 0) < io.regions
+  val here      = VecInit(flags.map(_.read(at))).asUInt.orR || (all =/= 0.U && inHeap)
   val searching = left =/= 0.U && !found
-  when(clearing || (searching && !here)) { at := at + 1.U }
+  val passes    = (searching && !here) || io.unflag.valid
+  when(clearing || passes) { at := at + 1.U }
   when(searching) {
     found := here
     left  := left - 1.U
   }
   val dropped = VecInit(io.drops.map(_.valid)).asUInt.orR
   when(io.unflag.valid) { found := false.B }
+  val since = RegInit(false.B) // a pause
   when(dropped || io.unflag.valid) { left := p.rescanFlags.U }
+  when(dropped) { since := true.B }
+  when(passes && all =/= 0.U) { all := all - 1.U }
+  when(io.resumed) {
+    since := false.B
+    when(since) {
+      all  := p.rescanFlags.U
+      left := p.rescanFlags.U
+    }
+    assert(!dropped && !io.unflag.valid, "a reference dropped while everything rests")
+  }
   when(clearing && at.andR) { clearing := false.B }
   for ((bank, drop) <- flags.zip(io.drops)) {
     // The chunk that was found is unflagged when nothing moves.

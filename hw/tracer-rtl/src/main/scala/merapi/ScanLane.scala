@@ -48,8 +48,8 @@ class LanePiece(p: TracerParameters) extends Piece(p) {
   * What goes on after a line comes before new greys, except long arrays: those come last, so that what an array
   * reaches is scanned before more of it is read. A lane without anything to do takes the second half of an array that
   * the lane before it is at (`shareIn`); so one large array, from which everything hangs, keeps all lanes busy. While
-  * any grey store is half full (`arraysWait`) no array goes on that leaves its lane a free slot: what arrays reach would
-  * end in the spill area and be scanned long after the lines around it.
+  * any grey store is half full (`arraysWait`) no long array goes on, unless such arrays hold most of its lane's slots: what
+  * they reach would end in the spill area and be scanned long after the lines around it.
   *
   * An object holds one slot from the limit check to its end, which is known before its last references have left, or
   * until it stands before its evaluation with all that it needs (`settled`); per slot there is at most one line request,
@@ -63,19 +63,21 @@ class LanePiece(p: TracerParameters) extends Piece(p) {
   * may wait for the host; at a pause the objects that need it are given back to the grey store, where they have
   * reserved room, so that the stages drain.
   *
-  * At a pause greys and continuations stay where they are: both pass the limit check when they go on.
+  * At a pause greys and continuations stay where they are: both pass the limit check when they go on. An object that
+  * was on its way through the shape extension begins again with its klass word: the host may have put its blocks
+  * elsewhere.
   */
 class ScanLane(p: TracerParameters) extends Module {
   private val slotBits = log2Ceil(p.slots)
   val io = IO(new Bundle {
     val powerUp    = Input(Bool())
     val config     = Input(new TraceConfig(p))
-    val hold       = Input(Bool())                         // take nothing up
-    val pause      = Input(Bool())                         // and give back what waits for the host
-    val pausing    = Input(Bool())                         // and what has not begun
-    val arraysWait = Input(Bool())                         // some lane has enough to do
-    val invalidate = Input(Bool())                         // pulse, when quiet
-    val dropShapes = Input(Bool())                         // pulse
+    val hold       = Input(Bool()) // take nothing up
+    val stop       = Input(Bool()) // the control unit says so: give back what waits for the host
+    val pausing    = Input(Bool()) // and what has not begun
+    val arraysWait = Input(Bool()) // some lane has enough to do
+    val invalidate = Input(Bool()) // pulse, when quiet
+    val dropShapes = Input(Bool()) // pulse
     val fill       = Input(new LimitFill(p))
     val ask        = Decoupled(UInt((p.regionBits - 3).W)) // for limits
     val grey       = Flipped(Decoupled(new PlacedGrey(p)))
@@ -108,9 +110,10 @@ class ScanLane(p: TracerParameters) extends Module {
     val fresh = Bool() // its klass word's line is wanted
   }
 
-  val free  = RegInit(((BigInt(1) << p.slots) - 1).U(p.slots.W))
-  val fresh = RegInit(0.U(p.slots.W))
-  val held  = Mem(p.slots, new Held)
+  val free      = RegInit(((BigInt(1) << p.slots) - 1).U(p.slots.W))
+  val fresh     = RegInit(0.U(p.slots.W))
+  val extending = RegInit(0.U(p.slots.W)) // have been counted, and have read of the shape extension or are about to
+  val held      = Mem(p.slots, new Held)
   // What a slot remembers between two lines: the line to be fetched next (counted from the heap's first, and around),
   // what it is, which of its slots are the object's; where the object's size is; its shape's further blocks.
   class SizeAt extends Bundle {
@@ -147,7 +150,7 @@ class ScanLane(p: TracerParameters) extends Module {
   check.io.in.bits.obj        := Mux(goOn, oldHeld.obj, io.grey.bits.obj)
   check.io.region             := Mux(goOn, oldHeld.region, io.grey.bits.region)
   check.io.in.bits.data.slot  := Mux(goOn, slotOn, slotNew)
-  check.io.in.bits.data.fresh := Mux(continued.io.deq.valid, false.B, Mux(again.valid, fresh(again.bits), !goOn))
+  check.io.in.bits.data.fresh := !goOn || fresh(slotOn)
   continued.io.deq.ready      := !io.hold && check.io.in.ready
   again.ready                 := !io.hold && check.io.in.ready && !continued.io.deq.valid
   longs.io.deq.ready          := !io.hold && check.io.in.ready && takeLong
@@ -277,7 +280,7 @@ class ScanLane(p: TracerParameters) extends Module {
   e.bits.data           := a.data
   e.bits.phase          := a.phase
   e.bits.obj            := aHeld.obj
-  e.bits.count          := aHeld.count
+  e.bits.count          := aHeld.count && !RegNext(extending(arrived.io.deq.bits.slot))
   e.bits.region         := aHeld.region
   e.bits.klass          := a.klass
   e.bits.found          := cache.io.found
@@ -294,7 +297,7 @@ class ScanLane(p: TracerParameters) extends Module {
   when(evaluate.io.extend.valid) { extensions.write(evaluate.io.slot, evaluate.io.extend.bits) }
 
   evaluate.io.config  := c
-  evaluate.io.hold    := io.pause
+  evaluate.io.hold    := io.stop
   evaluate.io.pausing := io.pausing
   io.live <> evaluate.io.live
   io.seen <> evaluate.io.seen
@@ -389,7 +392,9 @@ class ScanLane(p: TracerParameters) extends Module {
     Mux(stale, bitOf(staleSlot), 0.U)
   free := (free | ended) & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U)
   fresh := (fresh & ~Mux(keeps, bitOf(keepSlot), 0.U)) |
-    Mux(allocate, bitOf(slotNew), 0.U)
+    Mux(allocate, bitOf(slotNew), 0.U) | Mux(io.invalidate, extending & ~free, 0.U)
+  extending := (extending & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U)) |
+    Mux(detour.fire && detour.bits.phase === Phase.Extension, bitOf(detour.bits.slot), 0.U)
   assert((free & ended) === 0.U, "a slot ended twice")
 
   val badBlock = Wire(Valid(new FaultReport))

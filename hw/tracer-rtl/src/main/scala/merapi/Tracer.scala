@@ -93,6 +93,7 @@ class Tracer(p: TracerParameters) extends Module {
   reporter.io.deferred <> core.io.deferred
   reporter.io.control <> control.io.entry
   reporter.io.flush       := control.io.flushReports
+  reporter.io.hold        := control.io.holdReports
   reporter.io.restart     := control.io.restart
   reporter.io.drop        := control.io.dropReports
   reporter.io.forget      := control.io.forgetSeen

@@ -73,7 +73,10 @@ class TracerCore(p: TracerParameters) extends Module {
   // Chunks whose marked objects are to be scanned again.
   val flags = Module(new RescanFlags(p))
   flags.io.drops.zip(banks).foreach { case (to, b) => to := b.io.drop }
-  flags.io.unflag := io.orders.unflag
+  flags.io.unflag  := io.orders.unflag
+  flags.io.resumed := io.orders.invalidate
+  flags.io.regions := c.regionCount
+  flags.io.shift   := c.flagShift
 
   // The crossing: of each port of the lanes one of its own, which meet before the bank. The host's references take the
   // first.
@@ -107,7 +110,7 @@ class TracerCore(p: TracerParameters) extends Module {
     lane.io.powerUp    := io.powerUp
     lane.io.config     := c
     lane.io.hold       := hold
-    lane.io.pause      := stop
+    lane.io.stop       := stop
     lane.io.pausing    := pausing
     lane.io.arraysWait := arraysWait
     lane.io.invalidate := io.orders.invalidate
@@ -192,6 +195,7 @@ class TracerCore(p: TracerParameters) extends Module {
   sweep.io.config      := c
   sweep.io.slice <> io.slice
   sweep.io.hold          := stop
+  sweep.io.resumed       := io.orders.invalidate
   clearer.io.range.valid := io.clear.valid
   clearer.io.range.bits  := io.clear.bits
   clearer.io.hold        := stop

@@ -4,10 +4,10 @@ package merapi
 import chisel3._
 import chisel3.util._
 
-/** Lines to be cleared, in half lines: a region of 2^16 bytes at an alignment of 2^8 has 32 bytes of bitmap. */
+/** Lines to be cleared. */
 class ClearRange(p: TracerParameters) extends Bundle {
-  val first = UInt((p.lineAddress + 1).W)
-  val count = UInt((p.lineAddress + 1).W)
+  val first = UInt(p.lineAddress.W)
+  val count = UInt(p.lineAddress.W)
 }
 
 /** What the tracer may write now, for the guard at the memory boundary, and what a clearing command covers.
@@ -45,13 +45,14 @@ class WriteGrants(p: TracerParameters) extends Module {
   grant(4, io.inCycle, c.bitmap, bitmapOf(io.bitmap).count)
   grant(5, io.clearing, target.first, target.count)
 
-  val halvesLog2 = c.regionLog2 - c.alignmentLog2 - 8.U
-  val payload    = io.command.payload
-  io.range.first := Cat(target.first, 0.U(1.W)) + (payload(0) << halvesLog2)(p.lineAddress, 0)
-  io.range.count := (payload(1) << halvesLog2)(p.lineAddress, 0)
+  // A region's bits fill whole lines.
+  val linesLog2 = c.regionLog2 - c.alignmentLog2 - 9.U
+  val payload   = io.command.payload
+  io.range.first := target.first + (payload(0) << linesLog2)(p.lineAddress - 1, 0)
+  io.range.count := (payload(1) << linesLog2)(p.lineAddress - 1, 0)
   when(io.command.opcode === Op.BeginCycle.U) {
-    io.range.first := Cat(c.live, 0.U(1.W))
-    io.range.count := (c.regionCount +& 3.U) >> 2
+    io.range.first := c.live
+    io.range.count := (c.regionCount +& 7.U) >> 3
   }
 }
 

@@ -88,8 +88,7 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
   class Memory(random: Random, least: Int = 2, most: Int = 12) {
     val lines          = mutable.Map.empty[BigInt, BigInt].withDefaultValue(BigInt(0))
     private val reads  = mutable.Map.empty[ReadPort, mutable.ArrayBuffer[(Int, BigInt, BigInt)]]
-    private val writes = mutable.Map.empty[WritePort, mutable.ArrayBuffer[(Int, BigInt, BigInt, BigInt, Int)]]
-    private val half   = (BigInt(1) << 256) - 1
+    private val writes = mutable.Map.empty[WritePort, mutable.ArrayBuffer[(Int, BigInt, BigInt, BigInt)]]
     private var now    = 0
     var busyRead       = 0
     var busyWrite      = 0
@@ -125,10 +124,9 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
       val due     = waiting.indexWhere(_._1 <= now)
       port.done.valid.poke(due >= 0)
       if (due >= 0) {
-        val (_, tag, line, data, halves) = waiting.remove(due)
+        val (_, tag, line, data) = waiting.remove(due)
         port.done.bits.poke(tag)
-        val mask = Seq(0, 1).filter(i => (halves >> i & 1) == 1).map(i => half << (256 * i)).sum
-        lines(line) = (lines(line) & (half << 256 | half) & ~mask) | (data & mask)
+        lines(line) = data
       }
       val ready = random.nextInt(4) != 0
       port.request.ready.poke(ready)
@@ -136,13 +134,7 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
         val tag = port.request.bits.tag.peek().litValue
         assert(!waiting.exists(_._2 == tag), s"tag $tag is outstanding already")
         val bits = port.request.bits
-        waiting += ((
-          later,
-          tag,
-          bits.line.peek().litValue,
-          bits.data.peek().litValue,
-          bits.halves.peek().litValue.toInt
-        ))
+        waiting += ((later, tag, bits.line.peek().litValue, bits.data.peek().litValue))
         busyWrite += 1
       }
     }

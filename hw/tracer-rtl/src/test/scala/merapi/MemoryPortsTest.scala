@@ -20,7 +20,7 @@ class MemoryPortsTest extends BlockTest {
   private val all                         = (BigInt(1) << 512) - 1
 
   private case class Read(line: Int, client: Int, tag: Int)
-  private case class Write(line: Int, client: Int, tag: Int, data: BigInt, halves: Int)
+  private case class Write(line: Int, client: Int, tag: Int, data: BigInt)
 
   /** One AXI port on a memory that all share. */
   private class Port(axi: AxiPort, at: Int, random: Random, lines: mutable.Map[Int, BigInt]) {
@@ -179,7 +179,7 @@ class MemoryPortsTest extends BlockTest {
                 val busy = (writes.values.toSeq ++ offeredWrites.toSeq.flatten).exists(_.line == line)
                 if (!busy && !writes.contains((c, tag)) && (wrongWrite(line).isEmpty || wrong.isEmpty)) {
                   if (wrongWrite(line).isDefined) wrong = wrongWrite(line)
-                  offeredWrites(c) = Some(Write(line, c, tag, BigInt(512, random), 1 + random.nextInt(3)))
+                  offeredWrites(c) = Some(Write(line, c, tag, BigInt(512, random)))
                 }
               }
               port.valid.poke(offeredWrites(c).isDefined)
@@ -187,7 +187,6 @@ class MemoryPortsTest extends BlockTest {
                 port.bits.line.poke(w.line)
                 port.bits.tag.poke(w.tag)
                 port.bits.data.poke(w.data)
-                port.bits.halves.poke(w.halves)
               }
             }
             ports.foreach(_.serve(phase * 10000 + t))
@@ -225,10 +224,7 @@ class MemoryPortsTest extends BlockTest {
                   silent += 1
                   if (either(write)) expected(write.line) = lines(write.line)
                 } else if (wrongWrite(write.line).isEmpty) {
-                  for (half <- 0 until 2 if (write.halves >> half & 1) == 1) {
-                    val mask = ((BigInt(1) << 256) - 1) << (256 * half)
-                    expected(write.line) = (expected(write.line) & (all - mask)) | (write.data & mask)
-                  }
+                  expected(write.line) = write.data
                   assert(
                     lines(write.line) == expected(write.line),
                     s"seed $seed: answered before it was written: $write"

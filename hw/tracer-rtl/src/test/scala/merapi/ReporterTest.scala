@@ -55,6 +55,8 @@ class ReporterTest extends BlockTest {
           var number    = random.nextInt(1000)
           val words     = Seq.fill(14)(BigInt(48, random))
           val slow      = round % 2 == 1
+          var held      = false
+          var mayHold   = true
 
           def read(i: Int): Unit = {
             val entry                      = memory.lines(Config.spill + i % entries)
@@ -130,6 +132,12 @@ class ReporterTest extends BlockTest {
               assert(reporter.io.produced.peek().litValue <= consumed + entries)
               fulls += 1
             }
+            // A pause begins when nothing is to be written.
+            val wasHeld = held
+            if (held) held = mayHold && random.nextInt(40) != 0
+            else held = mayHold && !is(reporter.io.write.request.valid) && random.nextInt(60) == 0
+            reporter.io.hold.poke(held)
+            assert(!(wasHeld && held && is(reporter.io.write.request.valid)), s"seed $seed: an entry in a pause")
             val before = memory.busyWrite
             memory.serve(reporter.io.write)
             if (memory.busyWrite > before) {
@@ -171,6 +179,7 @@ class ReporterTest extends BlockTest {
             }
             offered = None
             reporter.io.drop.poke(true)
+            mayHold = false
             var t = 0
             while (!is(reporter.io.quiet) || t < 3) {
               cycle(offers = false)
@@ -184,6 +193,7 @@ class ReporterTest extends BlockTest {
             reporter.io.drop.poke(false)
           } else {
             reporter.io.flush.poke(true)
+            mayHold = false
             var t = 0
             while (offering || !is(reporter.io.empty) || consumed < reporter.io.written.peek().litValue) {
               cycle(offers = false)

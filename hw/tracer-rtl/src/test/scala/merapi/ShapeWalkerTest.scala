@@ -18,6 +18,7 @@ case class RawShape(
     blocks: Seq[(Long, Long)]
 ) {
   import Contract.{ShapeKind => K, ShapeLayout => L}
+  def quiet: Boolean = (flags >> Contract.ShapeFlag.Quiet & 1) == 1
   def line(klass: BigInt): BigInt = {
     val fields = Seq(
       L.KlassWord   -> klass,

@@ -5,8 +5,8 @@ import chisel3._
 
 import scala.util.Random
 
-/** What may be written in each phase, by the contract's table of owners, at both borders of every area; and which half
-  * lines a command clears.
+/** What may be written in each phase, by the contract's table of owners, at both borders of every area; and which lines a
+  * command clears.
   */
 class WriteGrantsTest extends BlockTest {
   import Contract.{Area => A}
@@ -19,7 +19,7 @@ class WriteGrantsTest extends BlockTest {
         var allowed, denied = 0
         for (_ <- 0 until 40) {
           val regionLog2    = 16 + random.nextInt(6)
-          val alignmentLog2 = 3 + random.nextInt(6)
+          val alignmentLog2 = 3 + random.nextInt(6).min(regionLog2 - 12)
           val regions       = 1 + random.nextInt(3000)
           configure(guard.io.config, regions)
           guard.io.config.regionLog2.poke(regionLog2)
@@ -60,12 +60,12 @@ class WriteGrantsTest extends BlockTest {
           guard.io.command.argument.poke(target)
           guard.io.command.payload(0).poke(first)
           guard.io.command.payload(1).poke(count)
-          // Half lines of 32 bytes: a u64 for each region, or a bit for each unit of alignment.
+          // A u64 for each region, or a bit for each unit of alignment.
           val (clearAt, clears) =
-            if (begin) (areas(A.Live)._1 * 2, BigInt((regions * 8 + 31) / 32))
+            if (begin) (areas(A.Live)._1, BigInt((regions * 8 + 63) / 64))
             else {
               val bytes = (BigInt(1) << (regionLog2 - alignmentLog2)) / 8
-              (areas(bitmapOf(target))._1 * 2 + first * bytes / 32, count * bytes / 32)
+              (areas(bitmapOf(target))._1 + first * bytes / 64, count * bytes / 64)
             }
           if (!begin || regions > 0) {
             guard.io.range.first.expect(clearAt)

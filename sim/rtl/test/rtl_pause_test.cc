@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <memory>
 #include <set>
 #include <vector>
 
@@ -129,6 +130,265 @@ TEST_F(RtlPauseTwins, WhatTheFirstDroppedTheSecondMarks) {
   for (uint64_t before : {12'000, 16'000, 20'000, 28'000, 40'000}) {
     run(before);
     if (HasFatalFailure()) return;
+  }
+}
+
+// The completion ring as small as it can be, and full of a fence's answers.
+class RtlPauseFullRing : public RtlPause {
+ protected:
+  static WindowShape small_ring() {
+    WindowShape s = directed_shape();
+    s.submission_entries = 256;
+    s.completion_entries = 64;
+    return s;
+  }
+  RtlPauseFullRing() : RtlPause(small_ring()) {}
+  void begin() {
+    if (!machine_) {
+      machine_ = std::make_unique<RtlMachine>(&window_, options_);
+      ASSERT_TRUE(machine_->attach());
+      machine_->run(kPowerUp);
+    }
+    std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+    machine_->begin(0);
+  }
+  void fill_ring() {
+    for (uint64_t i = 0; i < window_.shape.completion_entries; i++) machine_->command(MERAPI_OP_FENCE, 0, i, 0);
+    ASSERT_TRUE(machine_->run_until(
+        [&] { return machine_->completed() - machine_->consumed == window_.shape.completion_entries; }, kPatience));
+  }
+  // Everything to the end of the trace; klass words and addresses that were reported in this cycle.
+  void read_to_the_end() {
+    auto read = [&] {
+      for (const merapi_completion& c : machine_->complete()) {
+        if (c.cycle != machine_->cycle) continue;
+        for (uint32_t i = 0; i < c.count; i++) {
+          if (c.type == MERAPI_COMP_SHAPE_SEEN) seen_.insert(c.payload[i]);
+          if (c.type == MERAPI_COMP_DEFER) deferred_.insert(c.payload[i]);
+        }
+      }
+    };
+    ASSERT_TRUE(machine_->run_until([&] { return read(), machine_->idle(); }, kPatience));
+    EXPECT_EQ(machine_->fault().code, 0u);
+  }
+  std::set<uint64_t> seen_, deferred_;
+};
+
+// The first object of a klass, whose report waits for room, dies in a pause; the second one went its way meanwhile. So
+// many klasses before them as fill the queues of reports to any degree.
+TEST_F(RtlPauseFullRing, AKlassIsReportedThoughItsFirstObjectDied) {
+  const uint32_t kFirst = 0x10000, most = 48;
+  for (uint32_t i = 0; i <= most; i++) window_.put_instance(kFirst + 8 * i, kLeafBytes / 8);
+  for (uint32_t i = 0; i <= most; i++) klass(region(1) + 64 * i, kFirst + 8 * i);
+  const uint64_t dies = region(2), stays = region(3);
+  for (uint32_t before = 0; before < most; before++) {
+    klass(dies, kFirst + 8 * before);
+    klass(stays, kFirst + 8 * before);
+    window_.limits()[2] = region(3);
+    seen_.clear();
+    begin();
+    fill_ring();
+    std::vector<uint64_t> others;
+    for (uint32_t i = 0; i < before; i++) others.push_back(address(region(1) + 64 * i));
+    machine_->grey(others);
+    machine_->run(3000);
+    machine_->grey({address(dies)});
+    machine_->run(1000);
+    machine_->grey({address(stays)});
+    machine_->run(1000);
+    pause();
+    free_region(2);
+    resume();
+    read_to_the_end();
+    if (HasFatalFailure()) return;
+    for (uint32_t i = 0; i < before; i++) EXPECT_EQ(seen_.count(kFirst + 8 * i), 1u) << i << " of " << before;
+    EXPECT_TRUE(window_.marked(0, stays));
+    EXPECT_EQ(seen_.count(kFirst + 8 * before), 1u) << before << " klasses were reported before";
+  }
+}
+
+// A host that makes room in the ring while the tracer is paused gets nothing before the resume, and everything after.
+class RtlPauseCompletions : public RtlPauseFullRing {
+ protected:
+  void nothing_comes_while_paused() {
+    const merapi_area_desc& ring = window_.layout.area[MERAPI_AREA_COMPLETION];
+    const uint64_t completed = machine_->completed();
+    const std::vector<uint8_t> before(window_.base + ring.offset, window_.base + ring.offset + ring.size);
+    for (uint64_t some : {1, 7, 30, 64}) {
+      for (const merapi_completion& c : machine_->complete(some)) {
+        for (uint32_t i = 0; i < c.count; i++) deferred_.insert(c.payload[i]);
+      }
+      window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->doorbell++;
+      machine_->run(5000);
+      EXPECT_EQ(machine_->completed(), completed);
+      EXPECT_TRUE(std::memcmp(before.data(), window_.base + ring.offset, ring.size) == 0) << "the ring was written";
+    }
+  }
+};
+
+TEST_F(RtlPauseCompletions, ObjectsForTheHostWait) {
+  const uint32_t objects = 2000, kHost = 0x3000;
+  merapi_shape host{};
+  host.klass_word = kHost;
+  host.kind = MERAPI_SHAPE_KIND_HOST;
+  host.size_words = kNodeBytes / 8;
+  window_.put_shape(host);
+  make_array(64, objects);
+  for (uint32_t i = 0; i < objects; i++) {
+    klass(node(i), kHost);
+    refer(64 + 16 + 4 * uint64_t{i}, node(i));
+  }
+  begin();
+  machine_->grey({address(64)});
+  for (int pauses = 0; pauses < 3; pauses++) {
+    machine_->run(20'000);
+    ASSERT_EQ(machine_->completed() - machine_->consumed, window_.shape.completion_entries);
+    pause();
+    nothing_comes_while_paused();
+    resume();
+    if (HasFatalFailure()) return;
+  }
+  read_to_the_end();
+  EXPECT_EQ(deferred_.size(), objects);
+}
+
+TEST_F(RtlPauseCompletions, AnswersToFencesWait) {
+  begin();
+  fill_ring();
+  const uint64_t more = 9;
+  for (uint64_t i = 0; i < more; i++) machine_->command(MERAPI_OP_FENCE, 0, 100 + i, 0);
+  machine_->run(5000);
+  pause();
+  nothing_comes_while_paused();
+  resume();
+  if (HasFatalFailure()) return;
+  uint64_t answers = 0;
+  ASSERT_TRUE(machine_->run_until(
+      [&] {
+        for (const merapi_completion& c : machine_->complete()) {
+          EXPECT_EQ(c.type, MERAPI_COMP_DONE);
+          EXPECT_EQ(c.payload[2], 100 + answers++);
+        }
+        return machine_->idle();
+      },
+      kPatience));
+  EXPECT_EQ(answers, more);
+}
+
+// Shapes with dozens of lines of blocks, whose blocks change their places in every pause: what stood there is another
+// klass's, or nothing that makes sense.
+class RtlPauseExtensions : public RtlPause {
+ protected:
+  static constexpr uint32_t kLong = 0x8000, kBlocks = 256, kObjects = 12;
+  static constexpr uint64_t kApart = 16, kBytes = 16 + kBlocks * kApart;
+  RtlPauseExtensions() {
+    merapi_shape s{};
+    s.klass_word = kLong;
+    s.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    s.size_words = kBytes / 8;
+    for (uint32_t i = 0; i < kBlocks; i++) blocks_.push_back({uint32_t(16 + i * kApart), 1});
+    window_.put_shape(s, blocks_);  // the extension's first lines
+    auto* table = reinterpret_cast<merapi_shape*>(window_.area(MERAPI_AREA_SHAPES));
+    slot_ = std::find_if(table, table + window_.shape.shape_slots, [](auto& x) { return x.klass_word == kLong; });
+    for (uint32_t o = 0; o < kObjects; o++) {
+      klass(object(o), kLong);
+      for (uint32_t i = 0; i < kBlocks; i++) {
+        refer(object(o) + 16 + i * kApart, target(o * kBlocks + i));
+        klass(target(o * kBlocks + i), kLeaf);
+      }
+    }
+  }
+  uint64_t object(uint32_t o) const { return 64 + kBytes * o; }
+  uint64_t target(uint32_t i) const { return region(4) + kLeafBytes * i; }
+  // While paused.
+  void move_blocks(bool garbage) {
+    const uint64_t size = kBlocks * sizeof(merapi_ref_block);
+    uint8_t* extension = window_.area(MERAPI_AREA_SHAPE_EXTENSION);
+    uint8_t* old = extension + slot_->extension;
+    slot_->extension = slot_->extension == 0 ? size : 0;
+    std::memcpy(extension + slot_->extension, blocks_.data(), size);
+    // Of another klass: fields between references.
+    std::vector<merapi_ref_block> others(kBlocks);
+    for (uint32_t i = 0; i < kBlocks; i++) {
+      others[i] = {uint32_t(20 + i * kApart), 1};
+      if (garbage) others[i] = {~0u - i, ~0u};
+    }
+    std::memcpy(old, others.data(), size);
+    machine_->command(MERAPI_OP_INVALIDATE_SHAPES, 0, 0, 0);
+  }
+  std::vector<merapi_ref_block> blocks_;
+  merapi_shape* slot_;
+};
+
+TEST_F(RtlPauseExtensions, BlocksMayMove) {
+  Random random(9);
+  for (bool garbage : {false, true}) {
+    for (uint64_t first : {400, 1000, 1700, 2900, 4500}) {
+      std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+      for (uint32_t o = 0; o < kObjects; o++) window_.mark(0, object(o));
+      start();
+      machine_->run(first);
+      for (int pauses = 0; pauses < 10 && !machine_->idle() && machine_->fault().code == 0; pauses++) {
+        pause();
+        move_blocks(garbage);
+        resume();
+        if (HasFatalFailure()) return;
+        machine_->run(random.between(500, 4000));
+        machine_->complete();
+      }
+      ASSERT_TRUE(machine_->idle_or_fault(kPatience));
+      ASSERT_EQ(machine_->fault().code, 0u)
+          << merapi_fault_name(machine_->fault().code) << ", first pause after " << first;
+      uint32_t marked = 0;
+      for (uint32_t i = 0; i < kObjects * kBlocks; i++) marked += window_.marked(0, target(i));
+      EXPECT_EQ(marked, kObjects * kBlocks) << "first pause after " << first;
+    }
+  }
+}
+
+// A sweep over many regions goes on after a pause without those that were freed: nobody reads their marks any more.
+class RtlPauseSweep : public RtlPause {
+ protected:
+  static WindowShape many_regions() {
+    WindowShape s = directed_shape();
+    s.region_log2 = 17;
+    s.regions = 64;
+    return s;
+  }
+  RtlPauseSweep() : RtlPause(many_regions()) {
+    for (uint32_t r = 0; r < window_.shape.regions; r++) {
+      for (uint64_t at = 64; at < window_.region_bytes(); at += 4096) klass(region(r) + at, kLeaf);
+    }
+    options_.simulation.on_access = [this](uint64_t at, bool) {
+      const merapi_area_desc& bitmap = window_.layout.area[MERAPI_AREA_BITMAP0];
+      if (at < bitmap.offset || at >= bitmap.offset + bitmap.size) return;
+      const uint64_t r = (at - bitmap.offset) * 64 >> window_.shape.region_log2;
+      if (r < window_.shape.regions && window_.limits()[r] == region(uint32_t(r))) touched_.insert(uint32_t(r));
+    };
+  }
+  std::set<uint32_t> touched_;
+};
+
+TEST_F(RtlPauseSweep, MarksOfFreedRegionsAreNotTouched) {
+  Random random(13);
+  for (int trial = 0; trial < 40; trial++) {
+    for (uint32_t r = 0; r < window_.shape.regions; r++) window_.limits()[r] = region(r + 1);
+    for (uint32_t r = 0; r < window_.shape.regions; r++) {
+      for (uint64_t at = 64; at < window_.region_bytes(); at += 4096) window_.mark(0, region(r) + at);
+    }
+    touched_.clear();
+    start();
+    machine_->run(random.between(400, 8000));
+    pause();
+    ASSERT_TRUE(touched_.empty());
+    std::set<uint32_t> freed;
+    for (uint32_t r = 0; r < window_.shape.regions; r++) {
+      if (random.percent(40)) free_region(r), freed.insert(r);
+    }
+    resume();
+    ASSERT_TRUE(finish());
+    EXPECT_EQ(machine_->fault().code, 0u);
+    EXPECT_TRUE(touched_.empty()) << touched_.size() << " regions, the first " << *touched_.begin() << ", trial " << trial;
   }
 }
 

@@ -87,6 +87,20 @@ TEST_F(RtlConfig, SmallFields) {
   }
 }
 
+// The marks of a region fill whole lines of the bitmap.
+TEST_F(RtlConfig, RegionsHaveLinesOfTheirOwn) {
+  const uint64_t at = MERAPI_CONFIG_OFFSET + offsetof(merapi_config, region_log2);
+  auto set = [](Window* w, uint8_t region, uint8_t alignment) {
+    w->config()->region_log2 = region;
+    w->config()->alignment_log2 = alignment;
+  };
+  refused([&](Window* w) { set(w, 16, 8); }, at, 16);
+  set(&window_, 16, 7);
+  accepted();
+  set(&window_, 17, 8);
+  accepted();
+}
+
 TEST_F(RtlConfig, ReservedFields) {
   for (unsigned bit = 0; bit < 16; bit += 5) refused_field(offsetof(merapi_config, reserved0), 2, 1u << bit);
   for (unsigned word = 0; word < 3; word++) {

@@ -17,7 +17,7 @@ constexpr uint64_t kKlass = 0x1000;
 
 class RtlFault : public testing::Test {
  protected:
-  RtlFault() : window_(WindowShape{}) {
+  explicit RtlFault(const WindowShape& shape = {}) : window_(shape) {
     merapi_shape s{};
     s.klass_word = kKlass;
     s.kind = MERAPI_SHAPE_KIND_INSTANCE;
@@ -203,6 +203,151 @@ TEST_F(RtlFault, BadShape) {
   EXPECT_EQ(machine_->fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_SHAPE));
   EXPECT_EQ(machine_->fault().address, 0x4000u);
 }
+
+// Klass words of both widths, in a heap that the window ends with.
+class RtlFaultKlass : public RtlFault, public testing::WithParamInterface<int> {
+ protected:
+  static constexpr uint32_t kHolder = 0x5000, kObjects = 0x6000, kBytes = 0x7000;
+  static WindowShape whole_window() {
+    WindowShape s;
+    s.klass_bytes = uint8_t(GetParam());
+    s.regions = 32;
+    return s;
+  }
+  RtlFaultKlass() : RtlFault(whole_window()) {
+    window_.put_instance(kHolder, 3, {{16, 2}});
+    window_.put_object_array(kObjects, 24);
+    merapi_shape s{};
+    s.klass_word = kBytes;
+    s.kind = MERAPI_SHAPE_KIND_PRIM_ARRAY;
+    s.header_bytes = 24;
+    window_.put_shape(s);
+  }
+  enum Way { kSwept, kNamed, kReferred };
+  static constexpr Way kWays[] = {kSwept, kNamed, kReferred};
+  // The object at `at` is met by a sweep, by a reference of the host or by one of an object.
+  void meet(uint64_t at, Way way) {
+    std::memset(window_.bitmap(0), 0, window_.layout.area[MERAPI_AREA_BITMAP0].size);
+    machine();
+    machine_->begin(0);
+    if (way == kNamed) return machine_->grey({address(at)});
+    if (way == kReferred) {
+      const uint32_t narrow = uint32_t((address(at) - window_.shape.narrow_base) >> window_.shape.narrow_shift);
+      std::memcpy(window_.heap() + 64 + 8, &kHolder, 4);
+      std::memcpy(window_.heap() + 64 + 16, &narrow, 4);
+    }
+    window_.mark(0, way == kSwept ? at : 64);
+    machine_->trace(0, window_.shape.regions);
+  }
+};
+INSTANTIATE_TEST_SUITE_P(Bytes, RtlFaultKlass, testing::Values(4, 8));
+
+TEST_P(RtlFaultKlass, Zero) {
+  for (uint64_t at : {uint64_t{128}, 3 * window_.region_bytes() + 56, window_.heap_bytes() - 16}) {
+    for (Way way : kWays) {
+      SCOPED_TRACE(at);
+      meet(at, way);
+      expect(MERAPI_FAULT_BAD_OBJECT, address(at), 0);
+      if (HasFailure()) return;
+      expect_recovery();
+    }
+  }
+}
+
+// Whatever comes before and after it.
+TEST_P(RtlFaultKlass, ZeroAmongOthers) {
+  for (uint64_t i = 0; i < 60; i++) {
+    const uint32_t klass = i % 3 == 0 ? 0x9000 : kHolder;  // or one without a shape
+    if (i != 40) std::memcpy(window_.heap() + 128 + 24 * i + 8, &klass, 4);
+  }
+  machine();
+  for (uint64_t i = 0; i < 60; i++) window_.mark(0, 128 + 24 * i);
+  trace();
+  expect(MERAPI_FAULT_BAD_OBJECT, address(128 + 24 * 40), 0);
+}
+
+// A klass word whose lower half is zero is one like any other.
+TEST_P(RtlFaultKlass, HalfZeroIsNotZero) {
+  if (GetParam() == 4) return;
+  const uint64_t high = UINT64_C(1) << 32;
+  std::memcpy(window_.heap() + 128 + 8, &high, 8);
+  meet(128, kNamed);
+  ASSERT_TRUE(machine_->run_until([&] { return machine_->completed() == 1; }, kPatience));
+  const std::vector<merapi_completion> c = machine_->complete();
+  EXPECT_EQ(c[0].type, MERAPI_COMP_DEFER);
+  EXPECT_EQ(c[0].flags, 1u << MERAPI_DEFER_FLAG_UNSIZED);
+  EXPECT_EQ(c[0].payload[0], address(128));
+  ASSERT_TRUE(machine_->run_until([&] { return machine_->idle(); }, kPatience));
+}
+
+// The length of an array that begins with the heap's last words lies beyond the heap, where nothing is to be read.
+TEST_P(RtlFaultKlass, ArrayAtTheEndOfTheHeap) {
+  const merapi_area_desc& heap = window_.layout.area[MERAPI_AREA_HEAP];
+  ASSERT_EQ(heap.offset + window_.heap_bytes(), window_.bytes);
+  for (uint32_t klass : {kObjects, kBytes}) {
+    for (Way way : kWays) {
+      const uint64_t at = window_.heap_bytes() - 16;
+      std::memcpy(window_.heap() + at + 8, &klass, 4);
+      meet(at, way);
+      EXPECT_EQ(machine_->fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_OBJECT))
+          << merapi_fault_name(machine_->fault().code);
+      EXPECT_EQ(machine_->fault().address, address(at));
+      expect_recovery();
+    }
+  }
+}
+
+// No flags are defined, for any command.
+TEST_F(RtlFault, BadCommandFlags) {
+  for (uint8_t opcode : {MERAPI_OP_NOP, MERAPI_OP_BEGIN_CYCLE, MERAPI_OP_TRACE_REGION, MERAPI_OP_GREY,
+                         MERAPI_OP_CLEAR_BITMAP, MERAPI_OP_FENCE, MERAPI_OP_INVALIDATE_SHAPES}) {
+    for (unsigned bit : {0u, 1u + opcode % 6u, 7u}) {
+      machine();
+      machine_->begin(0);
+      merapi_submission e{};
+      e.opcode = opcode;
+      e.flags = uint8_t(1u << bit);
+      e.cycle = machine_->cycle + (opcode == MERAPI_OP_BEGIN_CYCLE);
+      if (opcode == MERAPI_OP_TRACE_REGION) e.payload[0] = 1;
+      if (opcode == MERAPI_OP_GREY) e.count = 1;
+      if (opcode == MERAPI_OP_CLEAR_BITMAP) e.arg = 1, e.payload[1] = 1;
+      machine_->submit(e);
+      expect(MERAPI_FAULT_BAD_COMMAND, 1, opcode);
+      ASSERT_FALSE(HasFailure()) << "opcode " << unsigned{opcode} << ", flag " << bit;
+      expect_recovery();
+    }
+  }
+}
+
+// A heap may begin at address 0: null is not the object there.
+class RtlFaultHeapAtZero : public RtlFault {
+ protected:
+  static WindowShape at_zero() {
+    WindowShape s;
+    s.heap_base = 0;
+    s.oop_bytes = 8;
+    return s;
+  }
+  RtlFaultHeapAtZero() : RtlFault(at_zero()) {}
+};
+
+TEST_F(RtlFaultHeapAtZero, NullOfTheHostIsIgnored) {
+  const uint64_t klass = 0x2000;
+  window_.put_instance(klass, 2);
+  for (uint64_t at : {0, 64, 128}) std::memcpy(window_.heap() + at + 8, &klass, 4);
+  machine();
+  machine_->begin(0);
+  machine_->grey({0});
+  machine_->grey({0, 64, 0, 0, 128, 0});
+  ASSERT_TRUE(machine_->idle_or_fault(kPatience));
+  EXPECT_EQ(machine_->fault().code, 0u);
+  EXPECT_FALSE(window_.marked(0, 0));
+  EXPECT_TRUE(window_.marked(0, 64) && window_.marked(0, 128));
+  EXPECT_EQ(window_.live()[0], 4u);
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), 2u);
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_GREYS_SUBMITTED), 7u);
+}
+
 // An error at any of the first accesses, one after the other: always a fault with an address in the window, never a
 // mark, a live word or a completion made of what was not read.
 TEST_F(RtlFault, MemoryErrorsAnywhere) {

@@ -3,6 +3,7 @@
 // Every fault code that a host or a memory can cause, with its address and detail, and what the tracer does after it.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <vector>
 
@@ -510,6 +511,78 @@ TEST_F(MemoryErrors, AtEveryWrite) {
   EXPECT_GT(tried, 20u);
   EXPECT_GE(completions, 2u);
   EXPECT_EQ(faults, tried);
+}
+
+// An abort whose own look at the host fails, at any of the next reads: an index that was not read is none. What was
+// submitted before the abort is consumed when it is acknowledged, and never executed.
+class AbortErrors : public RtlFault {
+ protected:
+  static WindowShape large_ring() {
+    WindowShape s;
+    s.submission_entries = 256;
+    return s;
+  }
+  AbortErrors() : RtlFault(large_ring()) {
+    object(64, kKlass, address(128));
+    std::memcpy(window_.heap() + 128 + 8, &kKlass, 4);
+  }
+  // The error: at the nth read after the request, or none. False: it was not reached.
+  bool run(uint64_t nth, uint64_t reads) {
+    std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+    std::memset(window_.bitmap(1), 0xa5, window_.heap_bytes() / 64);
+    std::memset(window_.area(MERAPI_AREA_SUBMISSION), 0, window_.layout.area[MERAPI_AREA_SUBMISSION].size);
+    window_.mark(0, 64);
+    RtlMachineOptions o;
+    o.simulation.read_error_at = nth == 0 ? 0 : reads + nth;
+    RtlMachine& m = machine(o);
+    m.begin(0);
+    // More answers than the ring has room for: what is behind them waits.
+    for (uint64_t i = 0; i < window_.shape.completion_entries + 4; i++) m.command(MERAPI_OP_FENCE, 0, i, 0);
+    for (int i = 0; i < 20; i++) m.command(MERAPI_OP_CLEAR_BITMAP, 1, 0, window_.shape.regions);
+    m.run(20'000);
+    EXPECT_LT(m.executed(), m.produced - 20);
+    reads_ = m.simulation->accesses().reads;
+    m.abort();
+    for (int tries = 0; tries < 3; tries++) {
+      bool acknowledged = m.run_until([&] { return m.abort_acknowledged(); }, 20'000);
+      EXPECT_TRUE(acknowledged || m.fault().code != 0);
+      if (acknowledged) {
+        EXPECT_EQ(m.executed(), m.produced) << "acknowledged with submissions left";
+      }
+      m.run(5000);
+      if (acknowledged && m.state() == MERAPI_DEVICE_STATE_READY) break;
+      m.abort();
+    }
+    const bool reached = nth == 0 || m.simulation->accesses().reads >= reads + nth;
+    EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+    EXPECT_EQ(m.executed(), m.produced);
+    if (m.fault().code != 0) {
+      EXPECT_EQ(m.fault().code, uint32_t(MERAPI_FAULT_MEMORY));
+    }
+    m.complete();
+    if (!HasFailure()) next_cycle();
+    const auto* marks = reinterpret_cast<const uint8_t*>(window_.bitmap(1));
+    EXPECT_EQ(std::count(marks, marks + window_.heap_bytes() / 64, 0xa5), int64_t(window_.heap_bytes() / 64))
+        << "a submission of before the abort was executed";
+    return reached;
+  }
+  void next_cycle() {
+    const uint32_t before = machine_->fault().code;
+    trace();
+    EXPECT_TRUE(machine_->run_until([&] { return machine_->complete(), machine_->idle(); }, kPatience));
+    EXPECT_EQ(machine_->fault().code, before);
+    EXPECT_TRUE(window_.marked(0, 128));
+  }
+  uint64_t reads_ = 0;
+};
+
+TEST_F(AbortErrors, AtEveryReadAfterTheRequest) {
+  ASSERT_TRUE(run(0, 0));
+  const uint64_t reads = reads_;
+  for (uint64_t nth = 1; nth <= 24; nth++) {
+    EXPECT_TRUE(run(nth, reads));
+    ASSERT_FALSE(HasFailure()) << "read " << nth << " after the request";
+  }
 }
 
 }  // namespace

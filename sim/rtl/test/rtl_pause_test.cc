@@ -388,7 +388,8 @@ TEST_F(RtlPauseSweep, MarksOfFreedRegionsAreNotTouched) {
     resume();
     ASSERT_TRUE(finish());
     EXPECT_EQ(machine_->fault().code, 0u);
-    EXPECT_TRUE(touched_.empty()) << touched_.size() << " regions, the first " << *touched_.begin() << ", trial " << trial;
+    EXPECT_TRUE(touched_.empty()) << touched_.size() << " regions, the first " << *touched_.begin() << ", trial "
+                                  << trial;
   }
 }
 

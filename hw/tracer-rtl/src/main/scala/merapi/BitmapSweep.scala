@@ -39,7 +39,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val c = io.config
 
   // Limits come from the loader of all checkers, a line of eight regions at a time.
-  object State extends ChiselEnum { val Idle, AskLimit, WaitLimit, Judge, Run = Value }
+  object State extends ChiselEnum { val Idle, AskLimit, WaitLimit, Judge, Resume, Run = Value }
   val state  = RegInit(State.Idle)
   val region = Reg(UInt((p.regionBits + 1).W))
   val end    = Reg(UInt((p.regionBits + 1).W))
@@ -155,15 +155,22 @@ class BitmapSweep(p: TracerParameters) extends Module {
     is(State.Judge) {
       val firstUnit = start >> c.alignmentLog2
       val endUnit   = limit >> c.alignmentLog2
-      val endLine   = Mux(endUnit === firstUnit || !good, firstUnit >> 9, (endUnit + 511.U) >> 9)
-      val from      = Mux(goesOn, Mux(used < endLine, used, endLine), firstUnit >> 9)
       firstBit := firstUnit
       endBit   := endUnit
-      asked    := from
-      used     := from
-      last     := endLine
-      goesOn   := false.B
-      state    := State.Run
+      last     := Mux(endUnit === firstUnit || !good, firstUnit >> 9, (endUnit + 511.U) >> 9)
+      state    := State.Resume
+      when(!goesOn) {
+        asked := firstUnit >> 9
+        used  := firstUnit >> 9
+        state := State.Run
+      }
+    }
+    is(State.Resume) {
+      val from = Mux(used < last, used, last)
+      asked  := from
+      used   := from
+      goesOn := false.B
+      state  := State.Run
     }
     is(State.Run) {
       when(used === last && spent) {
@@ -180,7 +187,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
       goesOn := true.B
       state  := State.AskLimit
     }
-    assert(io.quiet && state =/= State.Judge, "a sweep that did not rest in a pause")
+    assert(io.quiet && !state.isOneOf(State.Judge, State.Resume), "a sweep that did not rest in a pause")
   }
   io.busy := state =/= State.Idle
   // Held: reads that were asked for have arrived.

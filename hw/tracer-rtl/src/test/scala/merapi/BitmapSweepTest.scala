@@ -164,7 +164,7 @@ class BitmapSweepTest extends BlockTest {
         }
         assert(want.forall(_.isEmpty), s"seed $seed: greys $want of $count regions from $first did not come")
       }
-      assert(came > 150 && freed > 1, s"seed $seed: $came greys, $freed regions freed")
+      assert(came > 60 && freed > 1, s"seed $seed: $came greys, $freed regions freed")
     }
 
   private def wrongLimits(sweep: SweepHarness): Unit =

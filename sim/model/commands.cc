@@ -39,6 +39,10 @@ void Model::take_submissions() {
 }
 
 bool Model::take(const merapi_submission& e, uint64_t index) {
+  if (e.flags != 0) {
+    bad_command(e, index);
+    return true;
+  }
   switch (e.opcode) {
     case MERAPI_OP_NOP:
       return true;

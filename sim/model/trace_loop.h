@@ -136,18 +136,21 @@ struct Loop {
     return true;
   }
 
-  MERAPI_INLINE uint64_t array_length(uint64_t object) const {
-    return fetch<uint32_t>(heap + object + 8 + sizeof(Klass));
-  }
-
-  // A negative length (as Java has it) becomes an impossible size.
-  MERAPI_INLINE uint64_t array_words(uint64_t length, const Shape& s) const {
-    uint64_t bytes = (s.header_bytes + (length << s.element_log2) + alignment_mask) & ~alignment_mask;
-    return bytes / 8 | (0 - (length >> 31));
+  // Length and size in words. A negative length (as Java has it) becomes an impossible size; behind a wide klass word
+  // that ends with the heap nothing is read, and the size is 0.
+  MERAPI_INLINE uint64_t array_words(uint64_t object, const Shape& s, uint64_t* length) const {
+    if (sizeof(Klass) == 8 && __builtin_expect(object > heap_bytes - 24, 0)) return 0;
+    *length = fetch<uint32_t>(heap + object + 8 + sizeof(Klass));
+    uint64_t bytes = (s.header_bytes + (*length << s.element_log2) + alignment_mask) & ~alignment_mask;
+    return bytes / 8 | (0 - (*length >> 31));
   }
 
   MERAPI_INLINE void visit(uint64_t grey) {
     uint64_t object = grey & ~kCounted;
+    uint64_t length = 0;  // of an array
+    if (kAlignmentLog2 <= 3 && __builtin_expect(object > heap_bytes - 16, 0)) {
+      return slow([&, this] { return t.fail(MERAPI_FAULT_BAD_OBJECT, t.address(object), 0); });
+    }
     Klass klass = fetch<Klass>(heap + object + 8);
     h.visits++;
     h.work--;
@@ -166,11 +169,10 @@ struct Loop {
         account(grey, s->size_words);
         return;
       case Path::kPrimArray:
-        account(grey, array_words(array_length(object), *s));
+        account(grey, array_words(object, *s, &length));
         return;
-      case Path::kObjArray: {
-        uint64_t length = array_length(object);
-        if (!account(grey, array_words(length, *s))) return;
+      case Path::kObjArray:
+        if (!account(grey, array_words(object, *s, &length))) return;
         h.scanned++;
         if (length <= kInlineReferences) {
           scan(heap + object + s->header_bytes, length, object);
@@ -178,7 +180,6 @@ struct Loop {
           slow([&, this] { t.begin_partial(object, object + s->header_bytes, length, 0); });
         }
         return;
-      }
       case Path::kBlocks: {
         if (!account(grey, s->size_words)) return;
         h.scanned++;

@@ -134,6 +134,7 @@ uint64_t Tracer::object_words(uint64_t object, const Shape& s) const {
   switch (s.path) {
     case Path::kObjArray:
     case Path::kPrimArray: {
+      if (object + 8 + geometry_.klass_bytes + sizeof(uint32_t) > geometry_.heap_bytes) return 0;
       uint32_t value = fetch(8 + geometry_.klass_bytes);
       if (value >> 31 != 0) return ~uint64_t{0};
       uint64_t bytes = s.header_bytes + (uint64_t{value} << s.element_log2);
@@ -229,6 +230,7 @@ void Tracer::drop_grey(uint64_t grey) {
   }
   uint64_t object = grey & ~kCounted;
   hot_.work--;
+  if (object + 16 > geometry_.heap_bytes) return fail(MERAPI_FAULT_BAD_OBJECT, address(object), 0);
   uint64_t klass = klass_word(object);
   const Shape* s = &shapes_.cached(klass);
   if (klass == 0 || s->klass_word != klass) s = slow_shape(grey);

@@ -3,6 +3,7 @@
 // What stops a context, and what a stopped one still answers. GUARD is not here: the model has no address that it
 // writes to and did not check at BEGIN_CYCLE, so nothing can reach it.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
 
 #include <cstddef>
 #include <cstring>
@@ -290,6 +291,29 @@ TEST_F(Faults, BadCommands) {
   }
 }
 
+TEST_F(Faults, NoFlagsAreDefined) {
+  for (uint8_t opcode : {MERAPI_OP_NOP, MERAPI_OP_BEGIN_CYCLE, MERAPI_OP_TRACE_REGION, MERAPI_OP_GREY,
+                         MERAPI_OP_CLEAR_BITMAP, MERAPI_OP_FENCE, MERAPI_OP_INVALIDATE_SHAPES}) {
+    for (unsigned bit = 0; bit < 8; bit++) {
+      SCOPED_TRACE(testing::Message() << "opcode " << unsigned{opcode} << ", flag " << bit);
+      build({});
+      ASSERT_TRUE(machine_->attach());
+      machine_->begin(0);
+      steps(3);
+      merapi_submission e{};
+      e.opcode = opcode;
+      e.flags = uint8_t(1u << bit);
+      e.cycle = machine_->cycle + (opcode == MERAPI_OP_BEGIN_CYCLE);
+      if (opcode == MERAPI_OP_TRACE_REGION) e.payload[0] = 1;
+      if (opcode == MERAPI_OP_GREY) e.count = 1;
+      if (opcode == MERAPI_OP_CLEAR_BITMAP) e.arg = 1, e.payload[1] = 1;
+      machine_->submit(e);
+      steps(3);
+      expect_fault(MERAPI_FAULT_BAD_COMMAND, 1, opcode);
+    }
+  }
+}
+
 TEST_F(Faults, BadSequence) {
   ASSERT_TRUE(machine_->attach());
   machine_->submit({});
@@ -351,6 +375,23 @@ TEST_F(Faults, ForeignCycleIsIgnored) {
   EXPECT_FALSE(window_->marked(0, 0));
 }
 
+// A heap may begin at address 0: null is not the object there.
+TEST_F(Faults, NullOfTheHostIsIgnored) {
+  WindowShape shape;
+  shape.heap_base = 0;
+  build(shape);
+  for (uint64_t at : {0, 64}) klass(at, kKlass);
+  ASSERT_TRUE(machine_->attach());
+  machine_->begin(0);
+  machine_->grey({0, 64, 0});
+  steps();
+  machine_->complete();
+  steps();
+  EXPECT_TRUE(machine_->idle());
+  EXPECT_FALSE(window_->marked(0, 0));
+  EXPECT_TRUE(window_->marked(0, 64));
+}
+
 // ------------------------------------------------------------------ objects
 
 TEST_F(Faults, MisalignedReference) {
@@ -404,6 +445,54 @@ TEST_F(Faults, ArrayEndsBeyondTheHeap) {
     trace_from(last);
     EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_OBJECT));
     EXPECT_EQ(record().address, address(last));
+  }
+}
+
+// Where the heap ends with the window, a read beyond it would end the process.
+TEST_F(Faults, NothingIsReadBeyondTheHeap) {
+  for (uint8_t klass_bytes : {uint8_t(4), uint8_t(8)}) {
+    for (bool strict : {false, true}) {
+      for (int way = 0; way < 3; way++) {
+        // No object has 8 bytes alone; an array of 16 has its length behind a wide klass word.
+        for (uint64_t bytes : {8, 16}) {
+          for (uint32_t word : {kArray, kBytes}) {
+            SCOPED_TRACE(testing::Message() << int{klass_bytes} << ", " << bytes << " bytes, way " << way);
+            WindowShape shape;
+            shape.klass_bytes = klass_bytes;
+            shape.regions = 32;
+            build(shape, strict);
+            const merapi_area_desc& heap = window_->layout.area[MERAPI_AREA_HEAP];
+            ASSERT_EQ(heap.offset + window_->heap_bytes(), window_->bytes);
+            uint8_t* end = window_->base + window_->bytes;
+            void* beyond = mmap(end, 4096, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+            window_->put_object_array(kArray, 24);
+            merapi_shape s{};
+            s.klass_word = kBytes;
+            s.kind = MERAPI_SHAPE_KIND_PRIM_ARRAY;
+            s.header_bytes = 24;
+            window_->put_shape(s);
+            window_->put_instance(kKlass, 4, {{16, 2}});
+            const uint64_t last = window_->heap_bytes() - bytes;
+            if (bytes == 16) klass(last, word);
+            if (way == 0) {
+              trace_from(last);
+            } else {
+              klass(64, kKlass);
+              if (way == 1) reference(64 + 16, last);
+              trace_from(64);
+              if (way == 2) machine_->grey({address(last)});
+              steps();
+            }
+            EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_OBJECT));
+            EXPECT_EQ(record().address, address(last));
+            if (bytes == 8 || klass_bytes == 8) {
+              EXPECT_EQ(record().detail, 0u);
+            }
+            if (beyond != MAP_FAILED) munmap(beyond, 4096);
+          }
+        }
+      }
+    }
   }
 }
 

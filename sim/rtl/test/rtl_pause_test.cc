@@ -157,17 +157,17 @@ class RtlPauseFullRing : public RtlPause {
     ASSERT_TRUE(machine_->run_until(
         [&] { return machine_->completed() - machine_->consumed == window_.shape.completion_entries; }, kPatience));
   }
-  // Everything to the end of the trace; klass words and addresses that were reported in this cycle.
-  void read_to_the_end() {
-    auto read = [&] {
-      for (const merapi_completion& c : machine_->complete()) {
-        if (c.cycle != machine_->cycle) continue;
-        for (uint32_t i = 0; i < c.count; i++) {
-          if (c.type == MERAPI_COMP_SHAPE_SEEN) seen_.insert(c.payload[i]);
-          if (c.type == MERAPI_COMP_DEFER) deferred_.insert(c.payload[i]);
-        }
+  // Klass words and addresses that are reported in this cycle.
+  void read(size_t most = ~size_t{0}) {
+    for (const merapi_completion& c : machine_->complete(most)) {
+      if (c.cycle != machine_->cycle) continue;
+      for (uint32_t i = 0; i < c.count; i++) {
+        if (c.type == MERAPI_COMP_SHAPE_SEEN) seen_.insert(c.payload[i]);
+        if (c.type == MERAPI_COMP_DEFER) deferred_.insert(c.payload[i]);
       }
-    };
+    }
+  }
+  void read_to_the_end() {
     ASSERT_TRUE(machine_->run_until([&] { return read(), machine_->idle(); }, kPatience));
     EXPECT_EQ(machine_->fault().code, 0u);
   }
@@ -215,9 +215,7 @@ class RtlPauseCompletions : public RtlPauseFullRing {
     const uint64_t completed = machine_->completed();
     const std::vector<uint8_t> before(window_.base + ring.offset, window_.base + ring.offset + ring.size);
     for (uint64_t some : {1, 7, 30, 64}) {
-      for (const merapi_completion& c : machine_->complete(some)) {
-        for (uint32_t i = 0; i < c.count; i++) deferred_.insert(c.payload[i]);
-      }
+      read(some);
       window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->doorbell++;
       machine_->run(5000);
       EXPECT_EQ(machine_->completed(), completed);
@@ -371,7 +369,7 @@ class RtlPauseSweep : public RtlPause {
 
 TEST_F(RtlPauseSweep, MarksOfFreedRegionsAreNotTouched) {
   Random random(13);
-  for (int trial = 0; trial < 40; trial++) {
+  for (int trial = 0; trial < 16; trial++) {
     for (uint32_t r = 0; r < window_.shape.regions; r++) window_.limits()[r] = region(r + 1);
     for (uint32_t r = 0; r < window_.shape.regions; r++) {
       for (uint64_t at = 64; at < window_.region_bytes(); at += 4096) window_.mark(0, region(r) + at);

@@ -59,7 +59,8 @@ def test_invariants_are_in_the_program():
 
 
 def test_faults():
-    run("RtlFault.*:MemoryErrors.*:RtlErrors.*:RtlHighFault.*:RtlConfig.*", "sim-small")
+    run("RtlFault.*:RtlFaultNarrowKlass.*:RtlFaultWideKlass.*:RtlFaultHeapAtZero.*:RtlHighFault.*", "sim-small")
+    run("MemoryErrors.*:AbortErrors.*:RtlErrors.*:RtlConfig.*", "sim-small")
 
 
 @pytest.mark.parametrize("preset", presets())
@@ -75,6 +76,12 @@ def test_host(preset):
 @pytest.mark.parametrize("preset", presets())
 def test_directed(preset):
     run("RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlManyObjects.*", preset)
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_what_changes_in_a_pause(preset):
+    run("RtlPauseTwins.*:RtlPauseFullRing.*:RtlPauseCompletions.*", preset)
+    run("RtlPauseExtensions.*:RtlPauseSweep.*", preset)
 
 
 # Of presets that have a record: others are not simulated often enough to keep one.

@@ -307,5 +307,5 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     badLength || bytesLate === 0.U || startLate +& bytesLate > c.heapBytes
   )
   io.fault.valid := (sizeLate && bad) || zeroLate
-  io.fault.bits  := FaultReport(Contract.Fault.BadObject, startLate, Mux(zeroLate, 0.U, bytesLate >> 3))
+  io.fault.bits  := FaultReport(Contract.Fault.BadObject, startLate, Mux(zeroLate || needLate, 0.U, bytesLate >> 3))
 }

@@ -202,10 +202,11 @@ class ScanLane(p: TracerParameters) extends Module {
   private val come     = if (p.wide) RegNext(fetch.io.line.bits) else fetch.io.line.bits
   private val kept     = if (p.wide) 3 else 2
   val comeSize         = sizeAt.read(come.slot)
-  // The object's second word, by its first.
-  val comeWords = VecInit((0 until 8).map(i => (i + 1) % 8).map(i => come.data(64 * i + 63, 64 * i)))
-  val comeWord  = comeWords(held.read(come.slot).obj(2, 0))
+  // The object's second word, by its first. What chooses is decoded first: it is known late.
   val comeFresh = fresh(come.slot)
+  val comePlace = UIntToOH(held.read(come.slot).obj(2, 0)) & Fill(8, comeFresh)
+  private def comeWord(from: Int, to: Int): UInt =
+    Mux1H((0 until 8).map(i => comePlace(i) -> come.data(64 * ((i + 1) % 8) + to, 64 * ((i + 1) % 8) + from)))
   fetch.io.room             := arrived.io.count <= (places - kept).U
   fetch.io.line.ready       := (if (p.wide) arrived.io.count <= (places - 2).U else arrived.io.enq.ready)
   arrived.io.enq.valid      := (if (p.wide) onItsWay else fetch.io.line.valid)
@@ -213,11 +214,8 @@ class ScanLane(p: TracerParameters) extends Module {
   arrived.io.enq.bits.data  := come.data
   arrived.io.enq.bits.word  := comeSize.word
   arrived.io.enq.bits.phase := Mux(comeFresh, Phase.Header, phases.read(come.slot))
-  arrived.io.enq.bits.klass := Mux(
-    comeFresh,
-    Mux(c.wideKlass, comeWord, comeWord(31, 0).pad(64)),
-    comeSize.klass
-  )
+  arrived.io.enq.bits.klass := Cat(comeWord(32, 63) & Fill(32, c.wideKlass), comeWord(0, 31)) |
+    (comeSize.klass & Fill(64, !comeFresh))
 
   // The line in hand, beside its shape. It never stays: it leaves for the evaluator, or its object waits for the shape
   // and comes again, line and all.

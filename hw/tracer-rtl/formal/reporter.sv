@@ -5,8 +5,8 @@
 // Proved: no entry is written over one that the host has not read, each goes to its own slot with its own sequence
 // number, one at a time; `written` counts entries whose write was answered without a fault, which alone are published,
 // and the next entry takes the place of one that was not; as long as there was no fault, the watched object is reported
-// once, in order behind it the control unit's entry; when nothing waits, nothing is held; and in a pause, which begins
-// when nothing is about to be written, nothing is.
+// once, in order behind it the control unit's entry; when nothing waits, nothing is held; and in a pause nothing is
+// written.
 module reporter (
     input clock,
     input seen,
@@ -36,10 +36,21 @@ module reporter (
   wire [35:0] line;
   wire [511:0] data;
   wire done = answer && writes && started;
-  wire gives_object = defer && defer_watched && !object_in && started;
-  wire gives_klass = seen && seen_watched && started;
+
+  // As the control unit: a pause is decided when nothing is left, the control unit's own entry included, or the ring is
+  // full, and holds two cycles later; meanwhile nothing comes and the host is not looked at.
+  reg deciding = 0, hold = 0;
+  wire decides = pause && (empty || full) && !hold && !deciding && started;
+  wire still = decides || deciding;
+  always @(posedge clock) begin
+    deciding <= decides;
+    hold     <= deciding || (hold && pause);
+  end
+  wire gives = started && !still;
+  wire gives_object = defer && defer_watched && !object_in && gives;
+  wire gives_klass = seen && seen_watched && gives;
   // One entry of the control unit, after the watched object was given.
-  wire gives_entry = entry && object_in && !entry_in && started;
+  wire gives_entry = entry && object_in && !entry_in && gives;
 
   Reporter reporter (
       .clock(clock),
@@ -50,10 +61,10 @@ module reporter (
       .io_ringLog2(5'd2),
       .io_consumed({58'b0, consumed}),
       .io_seen_0_ready(seen_ready),
-      .io_seen_0_valid(seen && started),
+      .io_seen_0_valid(seen && gives),
       .io_seen_0_bits({62'd1, gives_klass, 1'b0}),
       .io_deferred_0_ready(defer_ready),
-      .io_deferred_0_valid(defer && started),
+      .io_deferred_0_valid(defer && gives),
       .io_deferred_0_bits_obj({36'd1, gives_object}),
       .io_deferred_0_bits_unsized(defer_unsized),
       .io_control_ready(entry_ready),
@@ -79,13 +90,6 @@ module reporter (
       .io_write_request_bits_data(data),
       .io_write_done_valid(done)
   );
-
-  // As the control unit: nothing is being written when a pause begins, and none ends at once.
-  reg hold = 0, held = 0;
-  always @(posedge clock) begin
-    hold <= pause && (hold || !write_valid) && started;
-    held <= hold;
-  end
 
   reg counts_before = 0, fault_before = 0;
   reg [63:0] written_before = 0;
@@ -124,9 +128,9 @@ module reporter (
       if (done) writes <= 0;
       counts <= done;
       if (counts && fault) spoilt <= 1;
-      if (read && consumed < written[5:0]) consumed <= consumed + 1;
+      if (read && !still && consumed < written[5:0]) consumed <= consumed + 1;
 
-      if (hold && held) paused : assert (!write_valid);
+      if (hold) paused : assert (!write_valid);
       if (write_valid) begin
         room : assert (produced - {58'b0, consumed} < 4 && !writes && !counts);
         slot : assert (line == 16 + {34'b0, produced[1:0]});

@@ -99,6 +99,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val forget        = WireDefault(false.B)
   val dropShapes    = WireDefault(false.B)
   val unflag        = WireDefault(false.B)
+  val settles       = WireDefault(false.B)
   val forgetSeen    = WireDefault(false.B)
   val clearCounters = WireDefault(false.B)
   io.orders.invalidate   := RegNext(invalidate, false.B)
@@ -106,6 +107,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   io.orders.dropShapes   := RegNext(dropShapes, false.B)
   io.orders.unflag.valid := RegNext(unflag, false.B)
   io.orders.unflag.bits  := RegNext(io.core.flagged.bits)
+  io.orders.settled      := RegNext(settles, false.B)
   io.forgetSeen          := RegNext(forgetSeen, false.B)
   io.clearCounters       := RegNext(clearCounters, false.B)
   io.restart             := false.B
@@ -369,7 +371,9 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
       when(pending) { state := State.Think }
     }
     is(State.Flush) {
-      when(io.core.cleaned && io.core.liveFlushed && (io.reportsEmpty || io.reportsFull)) { state := after }
+      // A DONE on its way to the reporter is none of its reports yet.
+      val reported = (io.reportsEmpty && !done.valid) || io.reportsFull
+      when(io.core.cleaned && io.core.liveFlushed && reported) { state := after }
       when(pending) { state := State.Think }
     }
     is(State.WritePage) {

@@ -138,6 +138,7 @@ trait ControlCommands { unit: Control =>
     // Something may have been reported while the core drained: then once more.
     state := State.Look
     when(io.reportsEmpty && settled) {
+      settles        := true.B
       page.idle      := true.B
       page.idleCycle := page.cycle
       setState(DeviceState.Idle)

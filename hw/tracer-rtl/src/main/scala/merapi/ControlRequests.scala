@@ -79,13 +79,14 @@ trait ControlRequests { unit: Control =>
   }
 
   // Abort: the submissions dropped are those made when the request is seen. Whatever went wrong before is over; when the
-  // look itself does, it says nothing of the submissions: the abort is done after that fault.
+  // look itself does, it says nothing of the submissions: the abort is done after that fault. When it shows
+  // another generation, none is done.
   private[merapi] def inAbortLook(): Unit = {
     pending := false.B
     state   := State.AbortLooking
   }
   private[merapi] def inAbortLooking(): Unit = when(look.io.done) { state := State.Aborted }
-  private[merapi] def inAborted(): Unit = when(pending) { state := State.Think }.otherwise {
+  private[merapi] def inAborted(): Unit = when(pending || otherHost) { state := State.Think }.otherwise {
     when(inCycle) { dropped := page.cycle }
     inCycle       := false.B
     faulted       := false.B

@@ -31,4 +31,5 @@ class CoreOrders(p: TracerParameters) extends Bundle {
   val forget     = Bool()                    // pulse: what was recently tested is tested again
   val dropShapes = Bool()                    // pulse
   val unflag     = Valid(UInt(p.flagLog2.W)) // pulse
+  val settled    = Bool()                    // pulse: idle, nothing that was ever dropped is missing
 }

@@ -60,7 +60,7 @@ class HostLook(p: TracerParameters) extends Module {
         val ours = io.attached && answered(HostIndexLayout.Generation, 8) === io.generation
         val bad  = ours && (now < taken || now > io.produced)
         io.overrun.valid := bad
-        when(!bad) { taken := now }
+        when(ours && !bad) { taken := now }
         state := State.AskRequest
       }
     }

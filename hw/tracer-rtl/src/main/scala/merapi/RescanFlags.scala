@@ -13,13 +13,14 @@ import chisel3.util._
   *
   * A reference that a filter stops because another one to the same object went on before stands for that one: when a bank
   * drops it, the chunk of its source alone is flagged. In a pause the host may free that source. So after a pause with a
-  * drop before it (since the last one) all chunks of the heap are flagged: `all` from `at` on, whatever the memories say.
+  * drop before it (since the last one, and since nothing was left to do) all chunks of the heap are flagged: `all` from `at` on, whatever the memories say.
   */
 class RescanFlags(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val drops     = Vec(p.lanes, Flipped(Valid(UInt(p.flagLog2.W))))
     val unflag    = Flipped(Valid(UInt(p.flagLog2.W))) // of the one that was found
     val resumed   = Input(Bool())                      // pulse, when nothing moves
+    val settled   = Input(Bool())                      // pulse: all that was dropped has been found again
     val regions   = Input(UInt((p.regionBits + 1).W))
     val shift     = Input(UInt(5.W))                   // regions per chunk, log2
     val found     = Valid(UInt(p.flagLog2.W))
@@ -42,9 +43,9 @@ class RescanFlags(p: TracerParameters) extends Module {
   }
   val dropped = VecInit(io.drops.map(_.valid)).asUInt.orR
   when(io.unflag.valid) { found := false.B }
-  val since = RegInit(false.B) // a pause
+  val since = RegInit(false.B) // a pause, and idle
   when(dropped || io.unflag.valid) { left := p.rescanFlags.U }
-  when(dropped) { since := true.B }
+  when(dropped) { since := true.B }.elsewhen(io.settled) { since := false.B }
   when(passes && all =/= 0.U) { all := all - 1.U }
   when(io.resumed) {
     since := false.B

@@ -64,7 +64,7 @@ class LanePiece(p: TracerParameters) extends Piece(p) {
   * reserved room, so that the stages drain.
   *
   * At a pause greys and continuations stay where they are: both pass the limit check when they go on. An object that
-  * was on its way through the shape extension begins again with its klass word: the host may have put its blocks
+  * has still to read of the shape extension begins again with its klass word: the host may have put its blocks
   * elsewhere.
   */
 class ScanLane(p: TracerParameters) extends Module {
@@ -112,7 +112,7 @@ class ScanLane(p: TracerParameters) extends Module {
 
   val free      = RegInit(((BigInt(1) << p.slots) - 1).U(p.slots.W))
   val fresh     = RegInit(0.U(p.slots.W))
-  val extending = RegInit(0.U(p.slots.W)) // have been counted, and have read of the shape extension or are about to
+  val extending = RegInit(0.U(p.slots.W)) // have been counted, and are to read of the shape extension
   val held      = Mem(p.slots, new Held)
   // What a slot remembers between two lines: the line to be fetched next (counted from the heap's first, and around),
   // what it is, which of its slots are the object's; where the object's size is; its shape's further blocks.
@@ -391,7 +391,8 @@ class ScanLane(p: TracerParameters) extends Module {
   free := (free | ended) & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U)
   fresh := (fresh & ~Mux(keeps, bitOf(keepSlot), 0.U)) |
     Mux(allocate, bitOf(slotNew), 0.U) | Mux(io.invalidate, extending & ~free, 0.U)
-  extending := (extending & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U)) |
+  extending := (extending & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U) &
+    ~Mux(next.valid && !next.bits.more, bitOf(next.bits.slot), 0.U)) |
     Mux(detour.fire && detour.bits.phase === Phase.Extension, bitOf(detour.bits.slot), 0.U)
   assert((free & ended) === 0.U, "a slot ended twice")
 

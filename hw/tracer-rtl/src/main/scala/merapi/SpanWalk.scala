@@ -38,6 +38,7 @@ class NextLine(p: TracerParameters) extends Bundle {
   val line   = UInt(p.lineAddress.W) // counted from the heap's first
   val slots  = UInt(ScanJob.slots(p).W)
   val extend = Bool()
+  val more   = Bool()                // blocks of its shape are still to be read
   val long   = Bool()                // one run of references with lines left after this one: an array
 }
 
@@ -216,6 +217,7 @@ class SpanWalk(p: TracerParameters) extends Module {
   io.next.bits.line        := near.line
   io.next.bits.slots       := near.slots
   io.next.bits.extend      := !near.some
+  io.next.bits.more        := way3.more
   io.next.bits.long        := array && rest3 =/= 0.U
   io.end.valid             := valid3 && !near.some && !way3.more
   io.end.bits              := way3.slot

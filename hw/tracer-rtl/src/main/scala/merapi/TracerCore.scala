@@ -75,6 +75,7 @@ class TracerCore(p: TracerParameters) extends Module {
   flags.io.drops.zip(banks).foreach { case (to, b) => to := b.io.drop }
   flags.io.unflag  := io.orders.unflag
   flags.io.resumed := io.orders.invalidate
+  flags.io.settled := io.orders.settled
   flags.io.regions := c.regionCount
   flags.io.shift   := c.flagShift
 

@@ -55,7 +55,7 @@ class ConfigLatchTest extends BlockTest {
       bad(C.OopBytes, oop != 4 && oop != 8)
       bad(C.KlassBytes, klass != 4 && klass != 8)
       bad(C.AlignmentLog2, alignment < 3 || alignment > 8)
-      bad(C.RegionLog2, region < 16 || region > 36)
+      bad(C.RegionLog2, region < 16 || region > 36 || region < alignment + 9)
       bad(C.Coherence, coherence != expected)
       bad(22, reserved != 0)
       bad(C.MirrorSizeOffset, mirror % 4 != 0)
@@ -89,8 +89,8 @@ class ConfigLatchTest extends BlockTest {
   }
 
   private def random(r: Random): (Page, BigInt) = {
-    val alignment                 = 3 + r.nextInt(6)
     val region                    = 16 + r.nextInt(15)
+    val alignment                 = (3 + r.nextInt(6)) min (region - 9)
     val regions                   = BigInt(1 + r.nextInt(1 << (24 min (40 - region))))
     val heapBytes                 = regions << region
     def up(x: BigInt, to: BigInt) = (x + to - 1) / to * to

@@ -66,10 +66,10 @@ class HostLookTest extends BlockTest {
           val ours = attached && host == generation
           val bad  = ours && (consumed < taken || consumed > produced)
           assert(overrun == (if (bad) Some(consumed) else None), s"seed $seed: $consumed of $produced, $taken before")
-          if (!bad && (ours || consumed <= produced)) taken = consumed
+          if (!bad && ours) taken = consumed
           if (!bad) believed += 1 else overruns += 1
-          // Of a host that is not ours the index is not looked at; what was taken is that of the next handshake.
-          if (!bad && consumed > produced) {
+          // Of a host that is not ours the index is not looked at.
+          if (random.nextInt(16) == 0) {
             look.io.restart.poke(true)
             look.clock.step()
             look.io.restart.poke(false)

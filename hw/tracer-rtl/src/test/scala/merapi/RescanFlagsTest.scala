@@ -7,7 +7,7 @@ import scala.collection.mutable
 import scala.util.Random
 
 /** Chunks in which a reference was dropped: each is found, as often as it is flagged, and none that is not; after a pause
-  * before which one was dropped, all chunks of the heap.
+  * before which one was dropped (and nothing settled since), all chunks of the heap.
   */
 class RescanFlagsTest extends BlockTest {
   private val small = p.copy(lanes = 2, rescanFlags = 16)
@@ -20,6 +20,7 @@ class RescanFlagsTest extends BlockTest {
         flags.io.unflag.valid.poke(false)
         flags.io.drops.foreach(_.valid.poke(false))
         flags.io.resumed.poke(false)
+        flags.io.settled.poke(false)
         val shift   = random.nextInt(4)
         val regions = (9 << shift) + random.nextInt(7 << shift) + 1
         val chunks  = ((regions - 1) >> shift) + 1
@@ -75,6 +76,12 @@ class RescanFlagsTest extends BlockTest {
             } else {
               assert(set.isEmpty, s"seed $seed: nothing found, and flagged are $set")
               more = 0
+              if (random.nextInt(3) == 0) {
+                since = false
+                flags.io.settled.poke(true)
+                flags.clock.step()
+                flags.io.settled.poke(false)
+              }
             }
           }
         }

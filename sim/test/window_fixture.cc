@@ -173,6 +173,17 @@ void WindowHost::command(uint8_t opcode, uint32_t arg, uint64_t first, uint64_t 
   submit(e);
 }
 
+void WindowHost::submit_with_flags(uint8_t opcode, uint8_t flags) {
+  merapi_submission e{};
+  e.opcode = opcode;
+  e.flags = flags;
+  e.cycle = cycle + (opcode == MERAPI_OP_BEGIN_CYCLE);
+  if (opcode == MERAPI_OP_TRACE_REGION) e.payload[0] = 1;
+  if (opcode == MERAPI_OP_GREY) e.count = 1;
+  if (opcode == MERAPI_OP_CLEAR_BITMAP) e.arg = 1, e.payload[1] = 1;
+  submit(e);
+}
+
 void WindowHost::grey(const std::vector<uint64_t>& references) {
   for (size_t i = 0; i < references.size(); i += MERAPI_ENTRY_WORDS) {
     merapi_submission e{};

@@ -110,6 +110,8 @@ class WindowHost {
   void command(uint8_t opcode, uint32_t arg, uint64_t first, uint64_t count);
   void trace(uint32_t first, uint32_t count) { command(MERAPI_OP_TRACE_REGION, first, count, 0); }
   void grey(const std::vector<uint64_t>& references);
+  // A command that would be right without its flags, of which none is defined.
+  void submit_with_flags(uint8_t opcode, uint8_t flags);
   // Up to `count` completions.
   std::vector<merapi_completion> complete(size_t count = ~size_t{0});
   bool idle() const;

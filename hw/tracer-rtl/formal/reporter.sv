@@ -38,7 +38,8 @@ module reporter (
   wire done = answer && writes && started;
 
   // As the control unit: a pause is decided when nothing is left, the control unit's own entry included, or the ring is
-  // full, and holds two cycles later; meanwhile nothing comes, and the host was not looked at nor another pause ended just before.
+  // full, and holds two cycles later; meanwhile nothing comes, and the host was not looked at nor another pause ended just
+  // before.
   reg deciding = 0, hold = 0, looked = 0;
   wire decides = pause && (empty || full) && !hold && !deciding && !looked && started;
   wire still = decides || deciding;

@@ -51,6 +51,20 @@ class DirectedHeap : public testing::Test {
     klass(at, kArray);
     std::memcpy(window_.heap() + at + 12, &length, 4);
   }
+  // An array at 64 of so many nodes that the host scans.
+  void make_host_objects(uint32_t count) {
+    constexpr uint32_t kHost = 0x3000;
+    merapi_shape host{};
+    host.klass_word = kHost;
+    host.kind = MERAPI_SHAPE_KIND_HOST;
+    host.size_words = kNodeBytes / 8;
+    window_.put_shape(host);
+    make_array(64, count);
+    for (uint32_t i = 0; i < count; i++) {
+      klass(node(i), kHost);
+      refer(64 + 16 + 4 * uint64_t{i}, node(i));
+    }
+  }
   RtlMachine& start() {
     machine_ = std::make_unique<RtlMachine>(&window_, options_);
     EXPECT_TRUE(machine_->attach());

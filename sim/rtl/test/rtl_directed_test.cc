@@ -228,17 +228,8 @@ TEST_F(RtlDirected, EveryKlassIsReportedToAHostThatWaits) {
 // Sweeps, for which lanes rest, while objects wait for a host that reads slowly: nothing is given back for them, and
 // what lanes know of klasses stays.
 TEST_F(RtlDirected, SweepsLeaveShapesWhereTheyAre) {
-  const uint32_t objects = 3000, kHost = 0x3000;
-  merapi_shape host{};
-  host.klass_word = kHost;
-  host.kind = MERAPI_SHAPE_KIND_HOST;
-  host.size_words = kNodeBytes / 8;
-  window_.put_shape(host);
-  make_array(64, objects);
-  for (uint32_t i = 0; i < objects; i++) {
-    klass(node(i), kHost);
-    refer(64 + 16 + 4 * uint64_t{i}, node(i));
-  }
+  const uint32_t objects = 3000;
+  make_host_objects(objects);
   window_.mark(0, 64);
   start();
   uint64_t sweeps = 0;

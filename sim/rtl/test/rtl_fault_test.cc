@@ -318,14 +318,7 @@ TEST_F(RtlFault, BadCommandFlags) {
     for (unsigned bit : {0u, 1u + opcode % 6u, 7u}) {
       machine();
       machine_->begin(0);
-      merapi_submission e{};
-      e.opcode = opcode;
-      e.flags = uint8_t(1u << bit);
-      e.cycle = machine_->cycle + (opcode == MERAPI_OP_BEGIN_CYCLE);
-      if (opcode == MERAPI_OP_TRACE_REGION) e.payload[0] = 1;
-      if (opcode == MERAPI_OP_GREY) e.count = 1;
-      if (opcode == MERAPI_OP_CLEAR_BITMAP) e.arg = 1, e.payload[1] = 1;
-      machine_->submit(e);
+      machine_->submit_with_flags(opcode, uint8_t(1u << bit));
       expect(MERAPI_FAULT_BAD_COMMAND, 1, opcode);
       ASSERT_FALSE(HasFailure()) << "opcode " << unsigned{opcode} << ", flag " << bit;
       expect_recovery();

@@ -227,17 +227,8 @@ class RtlPauseCompletions : public RtlPauseFullRing {
 };
 
 TEST_F(RtlPauseCompletions, ObjectsForTheHostWait) {
-  const uint32_t objects = 2000, kHost = 0x3000;
-  merapi_shape host{};
-  host.klass_word = kHost;
-  host.kind = MERAPI_SHAPE_KIND_HOST;
-  host.size_words = kNodeBytes / 8;
-  window_.put_shape(host);
-  make_array(64, objects);
-  for (uint32_t i = 0; i < objects; i++) {
-    klass(node(i), kHost);
-    refer(64 + 16 + 4 * uint64_t{i}, node(i));
-  }
+  const uint32_t objects = 2000;
+  make_host_objects(objects);
   begin();
   machine_->grey({address(64)});
   for (int pauses = 0; pauses < 3; pauses++) {

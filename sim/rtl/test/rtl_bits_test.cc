@@ -135,6 +135,51 @@ TEST(RtlBits, FirstReferenceAnywhere) {
   }
 }
 
+// The last reference at every place, behind one to four blocks that end before it, wherever in a line the object
+// begins: whether an object goes on in further lines is the last block's alone to say.
+TEST(RtlBits, LastReferenceAnywhere) {
+  for (uint8_t oop : {uint8_t(4), uint8_t(8)}) {
+    WindowShape s;
+    s.oop_bytes = oop;
+    s.region_log2 = 20;
+    Bits b(s);
+    b.all_live();
+    std::vector<uint64_t> elements, leaves;
+    uint64_t at = 64 << 10, leaf = 512 << 10, klass = 0x10000;
+    auto reference = [&](uint64_t to) {
+      return oop == 8 ? s.heap_base + to : (s.heap_base + to - s.narrow_base) >> s.narrow_shift;
+    };
+    for (uint32_t blocks = 1; blocks <= 4; blocks++) {
+      for (uint32_t last = 16 + (blocks - 1) * 2 * oop; last <= 144; last += oop, klass += 8) {
+        std::vector<merapi_ref_block> all;
+        for (uint32_t i = 0; i + 1 < blocks; i++) all.push_back({16 + i * 2 * oop, 1});
+        all.push_back({last, 1});
+        b.window.put_instance(klass, (last + oop + 7) / 8, all);
+        for (uint64_t place = 0; place < 64; place += 8, at += 256) {
+          b.klass(at + place, klass);
+          elements.push_back(reference(at + place));
+          for (const merapi_ref_block& block : all) {
+            const uint64_t to = reference(leaf);
+            b.klass(leaf, kLeaf);
+            std::memcpy(b.window.heap() + at + place + block.offset, &to, oop);
+            leaves.push_back(leaf);
+            leaf += 16;
+          }
+        }
+      }
+    }
+    ASSERT_LE(at, 512u << 10);
+    ASSERT_LE(leaf, 1u << 20);
+    b.array(4096, elements);
+    b.window.mark(0, 4096);
+    b.begin().trace(0, 1);
+    b.finish();
+    for (uint64_t l : leaves) ASSERT_TRUE(b.window.marked(0, l)) << std::hex << l << ", " << 8 * oop << " bits";
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_OBJECTS_MARKED), elements.size() + leaves.size());
+    EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_REFERENCES_READ), elements.size() + leaves.size());
+  }
+}
+
 // Tables of shapes of every size, one entry and up: every klass is found in them.
 TEST(RtlBits, ShapeTablesOfEverySize) {
   for (unsigned log2 = 6; log2 <= 17; log2++) {

@@ -21,16 +21,17 @@ constexpr uint64_t kPowerUp = 20'000;  // on-chip memories are swept
 
 TEST(RtlHost, Identity) {
   Random r(1);
-  for (int trial = 0; trial < 4; trial++) {
+  for (int trial = 0; trial < 6; trial++) {
     Window window(WindowShape{});
     RtlMachineOptions o;
     o.simulation.common.coherence = uint8_t(r.next());
     o.simulation.common.patience_us = uint32_t(r.next());
     o.simulation.common.pid = r.next();
-    o.simulation.common.name.clear();
-    for (size_t length = r.below(24); o.simulation.common.name.size() < length;) {
-      o.simulation.common.name += char(r.between(1, 255));
-    }
+    // Each bit of the longest name once set, once not; then names of any length.
+    o.simulation.common.name = std::string(23, trial == 0 ? '\x55' : '\xaa');
+    if (trial >= 2) o.simulation.common.name.resize(r.below(24));
+    if (trial >= 2)
+      for (char& c : o.simulation.common.name) c = char(r.between(1, 255));
     RtlMachine m(&window, o);
     ASSERT_TRUE(m.attach());
     auto* who = window.control<merapi_device_identity>(MERAPI_DEVICE_IDENTITY_OFFSET);
@@ -287,6 +288,40 @@ TEST(RtlHost, RevokedAtAnyTime) {
     m.begin(1);
     ASSERT_TRUE(m.run_until([&] { return m.idle(); }, kPatience));
   }
+}
+
+// An abort looks at the host once more before it is acknowledged. A look, that one or any other, that shows a host that
+// is gone is followed by no write.
+TEST(RtlHost, AnAbortSeesThatTheHostIsGone) {
+  Window window(WindowShape{});
+  bool gone = false, seen = false;
+  uint64_t writes = 0, aborted = 0, before_that = 0;
+  RtlMachineOptions o;
+  o.timing = {30, 30, 100, 1};
+  o.simulation.on_access = [&](uint64_t address, bool write) {
+    seen |= gone && !write && address / 64 == MERAPI_HOST_INDEX_OFFSET / 64;
+    writes += seen && write;
+  };
+  RtlMachine m(&window, o);
+  ASSERT_TRUE(m.attach());
+  m.run(kPowerUp);
+  for (uint64_t after = 0; after < 300; after++) {
+    m.begin(0);
+    ASSERT_TRUE(m.run_until([&] { return m.idle(); }, kPatience));
+    m.abort();
+    m.run(after);
+    const uint64_t odd = m.end_generation();
+    gone = true;
+    m.run(1500);
+    EXPECT_TRUE(seen);
+    ASSERT_EQ(writes, 0u) << "the host was gone " << after << " cycles after it asked for the abort";
+    (m.abort_acknowledged() ? aborted : before_that)++;
+    gone = seen = false;
+    m.begin_generation(odd);
+    ASSERT_TRUE(m.run_until([&] { return m.generation_answered(); }, kPatience));
+  }
+  EXPECT_GT(aborted, 0u);
+  EXPECT_GT(before_that, 0u);
 }
 
 }  // namespace

@@ -304,6 +304,15 @@ TEST(RtlWide, ChunksSweptAgain) {
       uint64_t live = window.live()[region];
       ASSERT_EQ(live, kElements * kNodeBytes / 8) << "region " << region << " of " << regions;
     }
+    // All of that was found again. A pause that comes later has nothing of it swept once more.
+    const uint64_t rescans = m.counter(MERAPI_COUNTER_RESCANS);
+    m.request_pause();
+    ASSERT_TRUE(m.run_until([&] { return m.pause_acknowledged(); }, kPatience));
+    m.resume();
+    ASSERT_TRUE(m.run_until([&] { return m.resume_acknowledged(); }, kPatience));
+    m.grey({s.heap_base});
+    ASSERT_TRUE(m.idle_or_fault(kPatience));
+    EXPECT_EQ(m.counter(MERAPI_COUNTER_RESCANS), rescans);
   }
 }
 
@@ -386,6 +395,59 @@ TEST(RtlWide, ALongArrayAnywhere) {
     EXPECT_EQ(m.counter(MERAPI_COUNTER_REFERENCES_READ), length + nodes.size());
     EXPECT_EQ(m.counter(MERAPI_COUNTER_REFS_NULL), length);
     ASSERT_FALSE(testing::Test::HasFailure()) << "seed " << seed << ": " << length << " at " << std::hex << at;
+  }
+}
+
+// Arrays of any length up to the longest that Java has, in regions of 2^36 bytes: their live words, up to all of a
+// region's, come together before the table, in the table and in the counter.
+TEST(RtlWide, LiveWordsOfTheLongestArrays) {
+  constexpr uint64_t kLongs = 0x1000, kHeader = 24, kLongest = INT32_MAX;
+  for (uint64_t seed = 1; seed <= 8; seed++) {
+    Random r(seed);
+    merapi::sim::test::WindowShape s;
+    s.oop_bytes = s.klass_bytes = 8;
+    s.region_log2 = 36;
+    s.regions = 16;
+    s.spread_log2 = 42;
+    s.spread_seed = seed;
+    Window window(s);
+    merapi_shape longs{};
+    longs.klass_word = kLongs;
+    longs.kind = MERAPI_SHAPE_KIND_PRIM_ARRAY;
+    longs.header_bytes = kHeader;
+    longs.element_log2 = 3;
+    window.put_shape(longs);
+    std::vector<uint64_t> greys;
+    std::vector<uint64_t> live(s.regions);
+    for (uint32_t region = 0; region < s.regions; region++) {
+      const uint64_t start = uint64_t{region} << s.region_log2, end = start + (uint64_t{1} << s.region_log2);
+      window.limits()[region] = end;
+      // One after the other until the region is full, so that sums end anywhere up to a region's words.
+      for (uint64_t at = start; at + kHeader < end;) {
+        uint64_t most = std::min(kLongest, (end - at - kHeader) / 8);
+        uint64_t length = r.percent(60) ? most : r.below(most + 1);
+        std::memcpy(window.heap() + at + 8, &kLongs, 8);
+        std::memcpy(window.heap() + at + 16, &length, 8);
+        live[region] += kHeader / 8 + length;
+        greys.push_back(s.heap_base + at);
+        at += kHeader + 8 * length;
+        if (live[region] > r.below(UINT64_C(1) << 34)) break;
+      }
+    }
+    for (size_t i = greys.size() - 1; i > 0; i--) std::swap(greys[i], greys[r.below(i + 1)]);
+    RtlMachine m(&window, options(&r));
+    ASSERT_TRUE(m.attach());
+    m.begin(0);
+    m.grey(greys);
+    ASSERT_TRUE(m.run_until([&] { return m.complete(), m.idle() || m.fault().code != 0; }, kPatience));
+    EXPECT_EQ(m.fault().code, 0u) << merapi_fault_name(m.fault().code);
+    uint64_t all = 0;
+    for (uint32_t region = 0; region < s.regions; region++) {
+      EXPECT_EQ(window.live()[region], live[region]) << "region " << region << ", seed " << seed;
+      all += live[region];
+    }
+    EXPECT_EQ(m.counter(MERAPI_COUNTER_LIVE_WORDS), all);
+    EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), greys.size());
   }
 }
 

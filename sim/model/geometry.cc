@@ -67,7 +67,7 @@ Fault check_config(const merapi_config& c, uint8_t coherence) {
     return bad(MERAPI_CONFIG_FIELD(region_count), c.region_count);
   }
   uint64_t mask = (uint64_t{1} << c.alignment_log2) - 1;
-  if ((c.heap_base & mask) != 0 || c.heap_base + bytes < c.heap_base) {
+  if ((c.heap_base & mask) != 0 || c.heap_base + (bytes - 1) < c.heap_base) {
     return bad(MERAPI_CONFIG_FIELD(heap_base), c.heap_base);
   }
   return {};

@@ -233,7 +233,8 @@ void Model::abort(uint32_t request) {
   tracer_.drop();
   completions_.drop();
   beginning_ = false;
-  if (phase_ == Phase::kCycle || phase_ == Phase::kFaulted) dropped_cycle_ = cycle_;
+  // A fault outside a cycle leaves the one that was aborted before.
+  if (cycle_ != 0) dropped_cycle_ = cycle_;
   cycle_ = 0;
   status_.cycle = 0;
   uint64_t produced = load(control_.host->submission_produced);

@@ -23,8 +23,11 @@ Step RtlEngine::step() {
   // Asleep means: the tracer looked at the host after the doorbell was read, and found nothing to do.
   const uint64_t look = simulation_->looks();
   Step result{Step::kAgain, 0};
+  uint64_t offset = 0;
   for (uint32_t i = 0; i < kSliceCycles; i++) {
     simulation_->cycle();
+    // What was read where memory is gone has not reached the tracer yet, and never does.
+    if (host_->take_memory_fault(&offset) != MERAPI_FAULT_NONE) return {Step::kEnded, 0};
     if (simulation_->take_news()) host_->notify();
     if (simulation_->sleeping() && simulation_->looks() > look) {
       result = {Step::kSleep, 100000};
@@ -35,8 +38,6 @@ Step RtlEngine::step() {
     last_cycle_ = simulation_->trace_cycle_id();
     cycles_begun_ += last_cycle_ != 0;
   }
-  uint64_t offset = 0;
-  if (host_->take_memory_fault(&offset) != MERAPI_FAULT_NONE) return {Step::kEnded, 0};
   return result;
 }
 

@@ -368,6 +368,52 @@ TEST_F(Faults, ForeignCycleIsIgnored) {
   EXPECT_FALSE(window_->marked(0, 0));
 }
 
+// An abort after a fault outside a cycle leaves the cycle that was aborted before: its late work is ignored still.
+TEST_F(Faults, LateWorkIsIgnoredAfterASecondAbort) {
+  ASSERT_TRUE(machine_->attach());
+  machine_->begin(0);
+  steps(3);
+  const uint32_t aborted = machine_->cycle;
+  machine_->abort();
+  steps(3);
+  merapi_submission e{};
+  e.opcode = 99;
+  machine_->submit(e);
+  steps(3);
+  ASSERT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_FAULTED));
+  machine_->abort();
+  steps(3);
+  e.opcode = MERAPI_OP_GREY;
+  e.count = 1;
+  e.payload[0] = address(0);
+  e.cycle = aborted;
+  machine_->submit(e);
+  steps(3);
+  EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+}
+
+// The heap's last byte may be the last of all addresses.
+TEST_F(Faults, AHeapMayEndWhereTheAddressesDo) {
+  WindowShape shape;
+  shape.oop_bytes = 8;
+  shape.heap_base = 0 - (uint64_t{shape.regions} << shape.region_log2);
+  build(shape);
+  const uint64_t last = window_->heap_bytes() - 32, to = address(last);
+  klass(0, kKlass);
+  klass(last, kBytes);
+  u32(last + 12, 16);
+  merapi_shape s{};
+  s.klass_word = kKlass + 8;
+  s.kind = MERAPI_SHAPE_KIND_INSTANCE;
+  s.size_words = 3;
+  window_->put_shape(s, {{16, 1}});
+  klass(0, kKlass + 8);
+  std::memcpy(window_->heap() + 16, &to, 8);
+  trace_from(0);
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
+  EXPECT_TRUE(window_->marked(0, last));
+}
+
 // A heap may begin at address 0: null is not the object there.
 TEST_F(Faults, NullOfTheHostIsIgnored) {
   WindowShape shape;

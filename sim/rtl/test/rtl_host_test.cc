@@ -7,6 +7,7 @@
 #include <cstring>
 
 #include "sim/rtl/rtl_engine.h"
+#include "sim/rtl/test/directed_heap.h"
 #include "sim/rtl/test/rtl_machine.h"
 #include "sim/test/random.h"
 
@@ -165,10 +166,16 @@ TEST(RtlHost, EveryPauseIsCounted) {
   ASSERT_TRUE(m.run_until([&] { return m.resume_acknowledged(); }, kPatience));
 }
 
-struct NoNews : EngineHost {
+// Of the process around an engine. `gone`: memory that the process has found missing since the last question.
+struct Process : EngineHost {
   void notify() override { news++; }
-  uint32_t take_memory_fault(uint64_t*) override { return MERAPI_FAULT_NONE; }
+  uint32_t take_memory_fault(uint64_t*) override {
+    uint32_t code = gone;
+    gone = MERAPI_FAULT_NONE;
+    return code;
+  }
   uint64_t news = 0;
+  uint32_t gone = MERAPI_FAULT_NONE;
 };
 
 class EngineHostSide : public WindowHost {
@@ -185,7 +192,7 @@ class EngineHostSide : public WindowHost {
     }
     return false;
   }
-  NoNews events;
+  Process events;
   std::unique_ptr<RtlEngine> engine;
 };
 
@@ -258,6 +265,31 @@ TEST(RtlHost, SleepsWhenNothingIsLeft) {
     ASSERT_TRUE(m.sleeps());
     EXPECT_TRUE(m.generation_answered());
   }
+}
+
+// A process whose page is gone puts zeros in its place, which look like nulls. A trace that met them does not end.
+class RtlHostMemory : public DirectedHeap {};
+TEST_F(RtlHostMemory, WhatIsReadWhereItIsGoneIsNotUsed) {
+  make_array(64, 1);
+  make_node(0);
+  refer(64 + 16, node(0));
+  window_.mark(0, 64);
+  const uint64_t heap = window_.layout.area[MERAPI_AREA_HEAP].offset;
+  EngineHostSide* host = nullptr;
+  options_.simulation.on_access = [&](uint64_t address, bool write) {
+    if (!write && address == heap + node(0) / 64 * 64) host->events.gone = MERAPI_FAULT_MEMORY;
+  };
+  EngineHostSide m(&window_, options_);
+  host = &m;
+  for (int i = 0; i < 8; i++) m.engine->step();
+  m.begin_generation(m.end_generation());
+  ASSERT_TRUE(m.sleeps());
+  m.begin(0);
+  m.trace(0, window_.shape.regions);
+  Step s{};
+  for (int i = 0; i < 50 && s.next != Step::kEnded; i++) s = m.engine->step();
+  EXPECT_EQ(s.next, Step::kEnded);
+  EXPECT_FALSE(window_.control<merapi_idle_record>(MERAPI_IDLE_RECORD_OFFSET)->idle);
 }
 
 // While the generation is odd nothing is written (after what was in flight), whatever was going on.

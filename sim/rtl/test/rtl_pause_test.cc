@@ -266,6 +266,78 @@ TEST_F(RtlPauseCompletions, AnswersToFencesWait) {
   EXPECT_EQ(answers, more);
 }
 
+// Klass words mean other klasses after a pause, in which the host says so. That they were reported before does not keep
+// them from being reported, however soon after the resume an object of them comes.
+class RtlPauseKlasses : public RtlPause {
+ protected:
+  static constexpr uint32_t kOther = 0x8000, kKlasses = 96, kLate = 128;  // the first region of late objects
+  static WindowShape many_regions() {
+    WindowShape s = directed_shape();
+    s.region_log2 = 16;
+    s.regions = 256;
+    return s;
+  }
+  // An early object of each klass, and a late one that is alone in its region: its live words tell whether it was met.
+  RtlPauseKlasses() : RtlPause(many_regions()) {
+    make_array(64, 2 * kKlasses);
+    for (uint32_t k = 0; k < kKlasses; k++) {
+      window_.put_instance(kOther + 8 * k, kLeafBytes / 8);
+      const uint64_t early = region(1) + kLeafBytes * k, late = region(kLate + k);
+      klass(early, kOther + 8 * k);
+      klass(late, kOther + 8 * k);
+      // What is read last goes first.
+      refer(64 + 16 + 4 * uint64_t{k}, late);
+      refer(64 + 16 + 4 * uint64_t{kKlasses + k}, early);
+    }
+  }
+  std::vector<bool> reported() {
+    std::vector<bool> klasses(kKlasses);
+    for (const merapi_completion& c : machine_->complete()) {
+      for (int k = 0; k < c.count; k++) {
+        if (c.type == MERAPI_COMP_SHAPE_SEEN && c.payload[k] >= kOther) klasses[(c.payload[k] - kOther) / 8] = true;
+      }
+    }
+    return klasses;
+  }
+};
+
+TEST_F(RtlPauseKlasses, TheirWordsMeanOthers) {
+  start();
+  ASSERT_TRUE(finish());
+  uint32_t between = 0;
+  for (uint32_t trial = 0; trial < 60; trial++) {
+    std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+    window_.mark(0, 64);
+    machine_->begin(0);
+    machine_->command(MERAPI_OP_TRACE_REGION, 0, window_.shape.regions, 0);
+    // From when the first are reported.
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->completed() != machine_->consumed; }, kPatience));
+    machine_->run(trial * 45);
+    pause();
+    const std::vector<bool> before = reported();
+    std::vector<bool> again(kKlasses);
+    for (uint32_t k = 0; k < kKlasses; k++) again[k] = before[k] && window_.live()[kLate + k] == 0;
+    // Behind a sweep that takes its time.
+    machine_->command(MERAPI_OP_TRACE_REGION, 0, window_.shape.regions, 0);
+    machine_->command(MERAPI_OP_INVALIDATE_SHAPES, 0, 0, 0);
+    resume();
+    std::vector<bool> after(kKlasses);
+    ASSERT_TRUE(machine_->run_until(
+        [&] {
+          const std::vector<bool> now = reported();
+          for (uint32_t k = 0; k < kKlasses; k++) after[k] = after[k] || now[k];
+          return machine_->idle();
+        },
+        kPatience));
+    if (HasFatalFailure()) return;
+    for (uint32_t k = 0; k < kKlasses; k++) {
+      between += again[k];
+      ASSERT_TRUE(after[k] || !again[k]) << "klass " << k << " in trial " << trial;
+    }
+  }
+  EXPECT_GT(between, 200u);
+}
+
 // Shapes with dozens of lines of blocks, whose blocks change their places in every pause: what stood there is another
 // klass's, or nothing that makes sense.
 class RtlPauseExtensions : public RtlPause {

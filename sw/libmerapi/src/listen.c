@@ -135,11 +135,15 @@ static int receive(int connection) {
   const ssize_t got = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got < 0) return errno == EINTR ? -EAGAIN : -errno;
   if (got == 0) return -ECONNRESET;
-  int fd = -1;
+  /* However many there are, they are ours now: what alignment makes room for is delivered as well. */
+  int fds[CMSG_SPACE(sizeof(int)) / sizeof(int)];
+  size_t count = 0;
   const struct cmsghdr* rights = CMSG_FIRSTHDR(&message);
-  if (rights != NULL && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS &&
-      rights->cmsg_len == CMSG_LEN(sizeof fd))
-    memcpy(&fd, CMSG_DATA(rights), sizeof fd);
+  if (rights != NULL && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS) {
+    count = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    memcpy(fds, CMSG_DATA(rights), count * sizeof(int));
+  }
+  const int fd = count == 1 ? fds[0] : -1;
   int status = 0;
   if (got != (ssize_t)sizeof hello || hello.magic != MERAPI_HELLO_MAGIC || fd < 0 ||
       (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
@@ -147,7 +151,7 @@ static int receive(int connection) {
   else if (hello.version_major != MERAPI_VERSION_MAJOR)
     status = -EPROTONOSUPPORT;
   if (status == 0) return fd;
-  if (fd >= 0) close(fd);
+  for (size_t i = 0; i < count; i++) close(fds[i]);
   return status;
 }
 

@@ -3,12 +3,16 @@
 // device: windows, from both ends of the socket.
 #include <gtest/gtest.h>
 #include <poll.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
+#include <iterator>
+#include <vector>
 
 #include "scripted_device.h"
 
@@ -164,6 +168,51 @@ TEST_F(Socket, ProbesAndNonsenseAreNotWindows) {
   close(quiet);
   close(garbage);
   EXPECT_EQ(merapi_accept(listener_, &lease, &error_), -EAGAIN);
+}
+
+// A hello with more or fewer descriptors than one is refused, and none of them stays open.
+TEST_F(Socket, DescriptorsThatNobodyWantsAreClosed) {
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, path_.c_str());
+  auto open_ones = [] {
+    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
+  };
+  const auto before = open_ones();
+  for (size_t count : {0, 1, 2, 3, 5}) {
+    const int host = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(connect(host, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    // The contract's "Handing a window over a socket"; with one descriptor something else is wrong.
+    struct {
+      char magic[8] = {'M', 'R', 'P', 'H', 'E', 'L', 'L', 'O'};
+      uint16_t major = MERAPI_VERSION_MAJOR, minor = MERAPI_VERSION_MINOR;
+      uint32_t reserved = 0;
+    } hello;
+    if (count == 1) hello.magic[0] = 'm';
+    iovec vector = {&hello, sizeof hello};
+    alignas(cmsghdr) char bytes[CMSG_SPACE(5 * sizeof(int))] = {};
+    msghdr message{};
+    message.msg_iov = &vector;
+    message.msg_iovlen = 1;
+    std::vector<int> fds;
+    for (size_t i = 0; i < count; i++) fds.push_back(memfd_create("window", MFD_CLOEXEC));
+    if (count != 0) {
+      message.msg_control = bytes;
+      message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+      cmsghdr* rights = CMSG_FIRSTHDR(&message);
+      rights->cmsg_level = SOL_SOCKET;
+      rights->cmsg_type = SCM_RIGHTS;
+      rights->cmsg_len = CMSG_LEN(count * sizeof(int));
+      std::memcpy(CMSG_DATA(rights), fds.data(), count * sizeof(int));
+    }
+    ASSERT_EQ(sendmsg(host, &message, 0), ssize_t(sizeof hello));
+    for (int fd : fds) close(fd);
+    int status = 0;
+    EXPECT_EQ(Accept(listener_, &status), nullptr);
+    EXPECT_EQ(status, -EPROTO) << count;
+    close(host);
+    EXPECT_EQ(open_ones(), before) << count << " descriptors";
+  }
 }
 
 TEST_F(Socket, TwoWindowsAtOnce) {

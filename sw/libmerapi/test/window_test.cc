@@ -243,6 +243,10 @@ TEST_F(File, ConfigurationIsChecked) {
     EXPECT_EQ(merapi_configure(window, &config, &error_), -EINVAL) << i;
     i++;
   }
+  // The heap may end where the addresses do.
+  merapi_config last = good;
+  last.heap_base = 0 - (uint64_t{good.region_count} << good.region_log2);
+  EXPECT_EQ(merapi_configure(window, &last, &error_), 0) << error_.message;
   EXPECT_EQ(merapi_configure(window, &good, &error_), 0);
   merapi_close(window);
 }

@@ -147,13 +147,13 @@ enum merapi_fault {
   MERAPI_FAULT_NONE = 0, /* no fault */
   MERAPI_FAULT_BAD_MAGIC = 1, /* the control page does not start with MAGIC; address = what was found */
   MERAPI_FAULT_BAD_VERSION = 2, /* major version differs, or the minor is newer than the device's; detail = what was found */
-  MERAPI_FAULT_BAD_CONFIG = 3, /* a latched field is out of range; address = its offset in the control page, detail = its value */
+  MERAPI_FAULT_BAD_CONFIG = 3, /* a latched field is out of range; address = its offset in the control page, detail = its value (of a limit that is found wrong beside an object: its bits 3 to 40 may be all) */
   MERAPI_FAULT_BAD_COMMAND = 4, /* unknown opcode, argument out of range, or not allowed in this phase; address = submission index, detail = opcode */
   MERAPI_FAULT_BAD_SEQUENCE = 5, /* a submission's sequence number is not the expected one; address = submission index */
   MERAPI_FAULT_RING_OVERRUN = 6, /* an index moved backwards or more than the ring's size ahead; address = the index */
   MERAPI_FAULT_BAD_REFERENCE = 7, /* a reference inside the heap is not aligned; address = the reference, detail = the object it was read from */
   MERAPI_FAULT_BAD_OBJECT = 8, /* an object is empty or ends beyond the heap; address = the object, detail = its size in words */
-  MERAPI_FAULT_BAD_SHAPE = 9, /* a shape's fields contradict each other; address = klass word */
+  MERAPI_FAULT_BAD_SHAPE = 9, /* a shape's fields contradict each other; address = klass word (of a block in the extension: that of an object, with its words as detail, may stand there) */
   MERAPI_FAULT_MEMORY = 10, /* error response or poison; address = window offset */
   MERAPI_FAULT_GUARD = 11, /* the device was about to write outside its areas; address = window offset */
   MERAPI_FAULT_TRUNCATED = 12, /* the window became smaller under the device; address = window offset */

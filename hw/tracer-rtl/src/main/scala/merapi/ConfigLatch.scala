@@ -16,6 +16,9 @@ class Area(p: TracerParameters) extends Bundle {
   * `rings` asks for the two ring areas alone (a handshake). Checks go one a cycle: fields as soon as they are here, areas
   * as they come, then pairs of areas and sizes out of a memory of sixteen entries; the first that is wrong is named. Of
   * an area only the lines that somebody uses are kept beside that memory.
+  *
+  * Who asked may be gone before it is done (a fault, an abort, another host): `stop`, so that a later start finds it idle
+  * and is told of nothing older.
   */
 class ConfigLatch(p: TracerParameters) extends Module {
   private val areaCount = Contract.AreaCount.toInt
@@ -23,6 +26,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
   private val pageBits  = p.windowAddressBits - pageLog2
   val io = IO(new Bundle {
     val start       = Input(Bool())
+    val stop        = Input(Bool())               // level: what is under way is given up
     val rings       = Input(Bool())
     val bitmap      = Input(UInt(1.W))
     val windowLines = Input(UInt((p.lineAddress + 1).W))
@@ -45,7 +49,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
   val line      = Reg(UInt(p.lineBits.W)) // of the directory
   val rings     = Reg(Vec(2, new Area(p)))
 
-  io.read.request.valid     := state === State.Ask
+  io.read.request.valid     := state === State.Ask && !io.stop
   io.read.request.bits.tag  := 0.U
   io.read.request.bits.line := (C.At / 64).U + lineAt // the directory follows the configuration
   require(D.At == C.At + 64, "configuration and directory are read as neighbours")
@@ -247,6 +251,12 @@ class ConfigLatch(p: TracerParameters) extends Module {
     when(sized && wrongCount) { wrong(sizeAt(stepLate), bytes(areaLate.count)) }
     when(sized && missing) { wrong(areaAt(stepLate), 0.U) }
     when((sized && movedLate) || (paired && pairOverlaps)) { wrong(areaAt(stepLate), bytes(areaLate.first)) }
+  }
+
+  // Who waits for an answer takes it first.
+  when(io.stop) {
+    done := false.B
+    when(state =/= State.Wait || io.read.response.valid) { state := State.Idle }
   }
 
   io.areas     := kept

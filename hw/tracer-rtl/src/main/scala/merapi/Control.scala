@@ -43,6 +43,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val page      = RegInit(0.U.asTypeOf(new PageState))
   val attached  = RegInit(false.B)
   val paused    = RegInit(false.B)
+  val resumed   = RegInit(false.B)                     // the host was not looked at since
   val inCycle   = RegInit(false.B)
   val dropped   = RegInit(0.U(32.W))                   // cycle whose late commands are ignored
   val faulted   = RegInit(false.B)
@@ -80,6 +81,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     done.bits            := 0.U.asTypeOf(new Completion)
     done.bits.kind       := Comp.Done.U
     done.bits.arg        := opcode
+    done.bits.cycle      := command.cycle
     done.bits.payload(0) := index
     done.bits.payload(1) := argument
     done.bits.payload(2) := payload(0)
@@ -89,7 +91,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val hold     = paused || faulted || pending || !attached
   val draining = state.isOneOf(State.Kill, State.KillDone, State.Drain, State.Flush, State.PauseDone, State.Swept)
   val killing  = state.isOneOf(State.Kill, State.KillDone)
-  io.orders.hold     := hold || draining || state.isOneOf(State.WritePage, State.WriteWait)
+  io.orders.hold     := hold || resumed || draining || state.isOneOf(State.WritePage, State.WriteWait)
   io.orders.suppress := pending || faulted || killing || !attached
   io.orders.block    := killing
   io.orders.clear    := state === State.KillDone
@@ -116,7 +118,6 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   io.holdReports         := paused
   io.flushReports        := state === State.Flush || state === State.Idle
   io.rescan              := false.B
-  io.rounds              := false.B
   io.greys               := 0.U
 
   // ---- configuration
@@ -126,6 +127,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val latchStart = WireDefault(false.B)
   val latchRings = WireDefault(false.B)
   latch.io.start       := RegNext(latchStart, false.B)
+  latch.io.stop        := killing
   latch.io.rings       := RegNext(latchRings, false.B)
   latch.io.bitmap      := bitmap
   latch.io.windowLines := io.windowLines
@@ -182,9 +184,12 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val clearGood = RegNext(check.io.clearGood)
 
   // Greys join those that are under way; any other command sees the effects of all of them. While on-chip memories are
-  // being cleared nothing begins that a pause would have to wait for.
-  val sweeping = RegNext(io.core.sweeping, true.B)
-  val mayGo    = Mux(verdict === Verdict.Grey, offer.io.put.ready, offer.io.empty) && !sweeping
+  // being cleared nothing begins that a pause would have to wait for. A cycle, which begins with killing all that is
+  // under way, waits until the host has its answers to what came before.
+  val sweeping  = RegNext(io.core.sweeping, true.B)
+  val doneWaits = RegNext(io.doneWaits, false.B)
+  val mayGo = Mux(verdict === Verdict.Grey, offer.io.put.ready, offer.io.empty) && !sweeping &&
+    !(verdict === Verdict.Begin && doneWaits)
 
   // ---- pace and poll
   val pace = RegInit(0.U(log2Ceil(p.pollInterval + 1).W))
@@ -281,6 +286,11 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     is(State.Decide) {
       pace  := (p.pollInterval - 1).U
       state := State.Pace
+      // What the host submitted in the pause may say that klass words mean other klasses: it is executed later.
+      when(resumed) {
+        resumed    := false.B
+        forgetSeen := entryThere
+      }
       when(pending && !(attached && revoked)) {
         when(attached && !faulted) {
           after := State.FaultWrite
@@ -320,7 +330,8 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
         }
         state := State.Swept
       }.elsewhen(faulted) {
-        state := State.Pace
+        // The fault's own entry, which may have waited for room.
+        when(indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
       }.elsewhen(overrun) {
         fail(Fault.RingOverrun, submitted, page.consumed)
       }.elsewhen(running && !sweepBusy && !clearBusy) {

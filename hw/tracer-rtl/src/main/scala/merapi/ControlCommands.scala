@@ -25,11 +25,9 @@ trait ControlCommands { unit: Control =>
     when(!pending && mayGo) {
       inHand        := false.B
       page.consumed := page.consumed + 1.U
-      io.rounds     := true.B
       switch(verdict) {
         is(Verdict.BadSequence) {
           page.consumed := page.consumed
-          io.rounds     := false.B
           fail(Fault.BadSequence, index, command.sequence)
         }
         is(Verdict.BadCommand) { fail(Fault.BadCommand, index, opcode) }
@@ -73,8 +71,9 @@ trait ControlCommands { unit: Control =>
       latchStart := true.B
       latchDone  := true.B
       bitmap     := argument
-      inCycle    := false.B
-      page.idle  := false.B
+      when(inCycle) { dropped := page.cycle }
+      inCycle   := false.B
+      page.idle := false.B
     }
     when(latch.io.done) {
       latchDone := false.B

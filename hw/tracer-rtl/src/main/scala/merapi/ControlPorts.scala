@@ -34,6 +34,7 @@ class ControlPorts(p: TracerParameters) extends Bundle {
   val produced     = Input(UInt(64.W))
   val reportsEmpty = Input(Bool())
   val reportsFull  = Input(Bool())
+  val doneWaits    = Input(Bool())  // an answer to a command is not written yet
   // Counters and page
   val clearCounters = Output(Bool())
   val pauseTime     = Valid(UInt(64.W))
@@ -44,7 +45,6 @@ class ControlPorts(p: TracerParameters) extends Bundle {
   val read          = new ReadPort(p)
   val fetchRead     = new ReadPort(p)
   val tracing       = Output(Bool())
-  val rounds        = Output(Bool())
   val greys         = Output(UInt(3.W))
   val rescan        = Output(Bool())
   val paused        = Output(Bool())

@@ -18,6 +18,7 @@ trait ControlRequests { unit: Control =>
     shown           := 0.U.asTypeOf(new PageState)
     faulted         := false.B
     paused          := false.B
+    resumed         := false.B
     inCycle         := false.B
     ringsGood       := false.B
     pending         := false.B
@@ -68,6 +69,7 @@ trait ControlRequests { unit: Control =>
   private[merapi] def inSwept(): Unit = {
     when(!io.core.sweeping) {
       paused         := false.B
+      resumed        := true.B
       page.ackPause  := pauseAsked
       page.ackResume := resumeAsked
       when(!faulted) {
@@ -120,6 +122,7 @@ trait ControlRequests { unit: Control =>
     done.bits            := 0.U.asTypeOf(new Completion)
     done.bits.kind       := Comp.Fault.U
     done.bits.arg        := pendingFault.code
+    done.bits.cycle      := page.cycle
     done.bits.payload(0) := pendingFault.address
     done.bits.payload(1) := pendingFault.detail
     write(

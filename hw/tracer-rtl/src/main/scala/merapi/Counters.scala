@@ -24,9 +24,10 @@ object Counters {
 class Counters(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val events   = Input(new CounterEvents)
-    val clear    = Input(Bool()) // all but ROUNDS
-    val restart  = Input(Bool()) // all
+    val clear    = Input(Bool())     // all but ROUNDS
+    val restart  = Input(Bool())     // all
     val pauseMax = Flipped(Valid(UInt(64.W)))
+    val rounds   = Input(UInt(64.W)) // submissions consumed since the handshake
     val lines    = Output(Vec(Counters.lines, UInt(p.lineBits.W)))
   })
   val events = RegNext(io.events, Counters.none)
@@ -34,9 +35,10 @@ class Counters(p: TracerParameters) extends Module {
   val values = RegInit(VecInit(Seq.fill(Counters.lines * 8)(0.U(64.W))))
   for (i <- 0 until Counters.count) {
     val step = if (Counters.wide(i)) events.add(i) else events.add(i)(9, 0)
-    val kept = (i == Contract.Counter.Rounds).B
-    val zero = io.restart || (io.clear && !kept)
-    if (i == Contract.Counter.PauseMax) {
+    val zero = io.restart || io.clear
+    if (i == Contract.Counter.Rounds) {
+      values(i) := io.rounds
+    } else if (i == Contract.Counter.PauseMax) {
       when(zero) { values(i) := 0.U }.elsewhen(pause.valid && pause.bits > values(i)) {
         values(i) := pause.bits
       }

@@ -4,13 +4,14 @@ package merapi
 import chisel3._
 import chisel3.util._
 
-/** One line of the completion ring without its sequence number. */
+/** One line of the completion ring without its sequence number. `cycle`: of the work that caused it. */
 class Completion extends Bundle {
   val kind    = UInt(8.W)
   val flags   = UInt(8.W)
   val count   = UInt(16.W)
   val arg     = UInt(32.W)
   val payload = Vec(Contract.EntryWords.toInt, UInt(64.W))
+  val cycle   = UInt(32.W)
 }
 
 /** The completion ring: batches DEFER and SHAPE_SEEN, writes one entry at a time, knows the ring's room.
@@ -27,7 +28,7 @@ class Reporter(p: TracerParameters) extends Module {
   private val words = Contract.EntryWords.toInt
   val io = IO(new Bundle {
     val config        = Input(new TraceConfig(p))
-    val cycle         = Input(UInt(32.W))
+    val cycle         = Input(UInt(32.W))                  // of what is batched
     val ring          = Input(UInt(p.lineAddress.W))
     val ringLog2      = Input(UInt(5.W))
     val consumed      = Input(UInt(64.W))                  // by the host
@@ -45,6 +46,7 @@ class Reporter(p: TracerParameters) extends Module {
     val empty         = Output(Bool())                     // no batch, no entry waits
     val quiet         = Output(Bool())
     val full          = Output(Bool())                     // an entry waits for the host
+    val doneWaits     = Output(Bool())                     // an answer to a command is not written yet
     val reportedSeen  = Output(Bool())
     val reportedDefer = Output(Bool())
     val write         = new WritePort(p)
@@ -79,6 +81,7 @@ class Reporter(p: TracerParameters) extends Module {
     entry.flags := VecInit(flags.map(_.U(8.W)))(sealAt)
     entry.count := counts(sealAt)
     entry.arg   := 0.U
+    entry.cycle := io.cycle
     for (k <- 0 until words) entry.payload(k) := Mux(counts(sealAt) > k.U, items(k).read(sealAt), 0.U)
     counts(sealAt) := 0.U
     state          := State.Ready
@@ -91,7 +94,7 @@ class Reporter(p: TracerParameters) extends Module {
   val slotMask = RegNext(((1.U(32.W) << io.ringLog2) - 1.U)(31, 0)) // as long as the ring stands
   io.write.request.bits.line := RegNext(io.ring + (produced(31, 0) & slotMask)) // no entry follows at once
   io.write.request.bits.data := Cat(
-    io.cycle,
+    entry.cycle,
     (produced(31, 0) + 1.U)(31, 0),
     entry.payload.asUInt,
     entry.arg,
@@ -108,10 +111,11 @@ class Reporter(p: TracerParameters) extends Module {
     when(io.fault) { produced := written }.otherwise { written := produced }
     state := State.Idle
   }
-  io.written  := written
-  io.produced := produced
-  io.full     := state === State.Ready && !room
-  io.quiet    := state =/= State.Wait && state =/= State.Count
+  io.written   := written
+  io.produced  := produced
+  io.full      := state === State.Ready && !room
+  io.doneWaits := state =/= State.Idle && entry.kind === Contract.Comp.Done.U
+  io.quiet     := state =/= State.Wait && state =/= State.Count
 
   // Klasses: one is looked up, judged in the next cycle, and leaves then or when there is room.
   val seenPick = Module(new RRArbiter(UInt(64.W), p.lanes))

@@ -216,9 +216,14 @@ class ShapeWalker(p: TracerParameters) extends Module {
       ShapeKind.Host.U      -> true.B
     )
   )
-  // A block of a good shape ends within the object: so its offset and count are within the limit as well.
-  val large = (size >> ShapeLimits.bits).orR || (header >> ShapeLimits.bits).orR ||
-    (kind8 === ShapeKind.Instance.U && (size >> (ShapeLimits.bits - 3)).orR)
+  // Of the fields that its kind has. A block of a good shape ends within the object: so its offset and count are within
+  // the limit as well.
+  val large = Mux(
+    isArray,
+    (header >> ShapeLimits.bits).orR,
+    (kind8 =/= ShapeKind.Mirror.U && (size >> ShapeLimits.bits).orR) ||
+      (kind8 === ShapeKind.Instance.U && (size >> (ShapeLimits.bits - 3)).orR)
+  )
 
   // Its judgement.
   val key                           = line(63, 0)
@@ -233,9 +238,10 @@ class ShapeWalker(p: TracerParameters) extends Module {
   val shapeNow                      = WireDefault(RegNext(shape))
   val probe                         = RegNext(probesOf.read(tag))
   private def below(at: UInt): UInt = ScanJob.first(at, Shape.near)
-  private val inUse                 = shapeNow.blocks.indices.map(i => shapeNow.blockCount > i.U)
-  private val elements              = shapeNow.size >> 2
-  private val first                 = VecInit((0 until Shape.near).map(i => elements === i.U)).asUInt
+  // In line; what an extended shape has there is nobody's.
+  private val inUse    = shapeNow.blocks.indices.map(i => shapeNow.blockCount > i.U && !shapeNow.extended)
+  private val elements = shapeNow.size >> 2
+  private val first    = VecInit((0 until Shape.near).map(i => elements === i.U)).asUInt
   shapeNow.near := Mux(
     kindNow === ShapeKind.ObjArray.U,
     first,

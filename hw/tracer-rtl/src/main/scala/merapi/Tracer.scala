@@ -102,6 +102,7 @@ class Tracer(p: TracerParameters) extends Module {
   control.io.produced     := reporter.io.produced
   control.io.reportsEmpty := reporter.io.empty
   control.io.reportsFull  := reporter.io.full
+  control.io.doneWaits    := reporter.io.doneWaits
 
   page.io.write <> control.io.pageWrite
   control.io.pageBusy := page.io.busy
@@ -115,7 +116,6 @@ class Tracer(p: TracerParameters) extends Module {
   val events                                        = WireDefault(core.io.events)
   private def event(counter: Int, step: UInt): Unit = events.add(counter) := step
   event(Counter.Cycles, control.io.tracing)
-  event(Counter.Rounds, control.io.rounds)
   event(Counter.GreysSubmitted, control.io.greys)
   event(Counter.Rescans, control.io.rescan)
   event(Counter.Pauses, control.io.paused)
@@ -128,6 +128,7 @@ class Tracer(p: TracerParameters) extends Module {
   counters.io.clear    := control.io.clearCounters
   counters.io.restart  := control.io.restart
   counters.io.pauseMax := control.io.pauseTime
+  counters.io.rounds   := control.io.page.consumed
 
   io.status.sleeping := control.io.sleeping
   io.status.state    := control.io.page.state

@@ -165,6 +165,7 @@ class ConfigLatchTest extends BlockTest {
         val random_ = new Random(seed)
         restart(latch)
         latch.io.start.poke(false)
+        latch.io.stop.poke(false)
         latch.io.coherence.poke(1)
         var good, bad = 0
         for (round <- 0 until 45) {
@@ -201,6 +202,22 @@ class ConfigLatchTest extends BlockTest {
             latch.io.read.response.valid.poke(false)
             out.get
           }
+          // One that was started, and given up at any time: nothing of it is told, then or later.
+          def giveUp(): Unit = {
+            val start = random_.nextInt(3)
+            val stop  = start + 1 + random_.nextInt(400)
+            latch.io.rings.poke(false)
+            for (t <- 0 until stop + 15) {
+              latch.io.start.poke(t == start)
+              latch.io.stop.poke(t >= stop)
+              memory.serve(latch.io.read)
+              assert(t <= stop || !is(latch.io.done), s"seed $seed: an end after it was given up")
+              latch.clock.step()
+              memory.tick()
+            }
+            latch.io.stop.poke(false)
+            latch.io.read.response.valid.poke(false)
+          }
           val ringsAreas = page.areas.take(2)
           assert(run(page, rings = true).isEmpty, s"seed $seed: good rings in round $round")
           for ((a, i) <- latch.io.ringAreas.zipWithIndex) {
@@ -209,7 +226,8 @@ class ConfigLatchTest extends BlockTest {
           }
           val tried = if (round % 3 == 0) page else spoil(page, random_)
           val wrong = tried.wrong(window, 1, ringsAreas)
-          val have  = run(tried, rings = false)
+          if (random_.nextBoolean()) giveUp()
+          val have = run(tried, rings = false)
           assert(
             have.isDefined == wrong.nonEmpty,
             s"seed $seed, round $round: expected one of $wrong, found $have of $tried"

@@ -57,12 +57,14 @@ class ReporterTest extends BlockTest {
           val slow      = round % 2 == 1
           var held      = false
           var mayHold   = true
+          var answers   = false // an entry of the control unit is on its way
 
           def read(i: Int): Unit = {
             val entry                      = memory.lines(Config.spill + i % entries)
             def field(at: Int, bytes: Int) = (entry >> (8 * at)) & ((BigInt(1) << (8 * bytes)) - 1)
+            val batch                      = field(L.Type, 1) == Comp.Defer || field(L.Type, 1) == Comp.ShapeSeen
             assert(
-              field(L.Sequence, 4) == i + 1 && field(L.Cycle, 4) == cycleId,
+              field(L.Sequence, 4) == i + 1 && field(L.Cycle, 4) == (if (batch) cycleId else cycleId ^ field(L.Arg, 4)),
               s"seed $seed: number and cycle of entry $i"
             )
             val count   = field(L.Count, 2).toInt
@@ -119,6 +121,7 @@ class ReporterTest extends BlockTest {
               c.bits.flags.poke(0)
               c.bits.count.poke(0)
               c.bits.arg.poke(value & 0xffffffffL)
+              c.bits.cycle.poke(cycleId ^ (value & 0xffffffffL))
               for (k <- 0 until 6) c.bits.payload(k).poke((value >> (32 + 64 * k)) & ((BigInt(1) << 64) - 1))
             }
             val written = reporter.io.written.peek().litValue.toInt
@@ -145,12 +148,17 @@ class ReporterTest extends BlockTest {
               assert(place == before % entries, s"seed $seed: entry $before in slot $place")
               assert(before < consumed + entries, s"seed $seed: entry $before over one that was not read")
             }
-            if (is(reporter.io.write.done.valid)) answered += 1
+            assert(!answers || is(reporter.io.doneWaits), s"seed $seed: an answer waits")
+            if (is(reporter.io.write.done.valid)) {
+              answered += 1
+              answers = false
+            }
             // The control unit's entry first: what comes beside it is not before it.
             if (fires(c)) {
               val bits = BigInt(Comp.Done) | ((offered.get & 0xffffffffL) << 32) | ((offered.get >> 32) << 64)
               controls.enqueue((bits, toReport.keySet.toSet, toSee.toSet))
               offered = None
+              answers = true
               sent += 1
             }
             for (i <- 0 until 2) {
@@ -178,6 +186,7 @@ class ReporterTest extends BlockTest {
               showing(i) = None
             }
             offered = None
+            answers = false
             reporter.io.drop.poke(true)
             mayHold = false
             var t = 0

@@ -1,0 +1,218 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a host is told, and when: answers to commands, a fault's own entry, counts; and commands that come late or find
+// a configuration that could not be read. MERAPI_PRESET as in rtl_test.cc.
+#include <gtest/gtest.h>
+
+#include <vector>
+
+#include "sim/rtl/test/directed_heap.h"
+
+namespace merapi::sim::rtl::test {
+namespace {
+
+using merapi::sim::test::WindowShape;
+
+class RtlAnswers : public testing::Test {
+ protected:
+  static WindowShape shape() {
+    WindowShape s;
+    s.submission_entries = 256;
+    s.completion_entries = 64;
+    return s;
+  }
+  RtlMachine& start(const RtlMachineOptions& o = {}) {
+    machine_.reset();
+    machine_ = std::make_unique<RtlMachine>(&window_, o);
+    EXPECT_TRUE(machine_->attach());
+    machine_->run(kPowerUp);
+    return *machine_;
+  }
+  template <typename F>
+  ::testing::AssertionResult until(F what) {
+    return machine_->run_until(what, kPatience) ? testing::AssertionSuccess() : testing::AssertionFailure();
+  }
+  // The ring full of answers to fences.
+  void fill_ring() {
+    for (uint64_t i = 0; i < window_.shape.completion_entries; i++) machine_->command(MERAPI_OP_FENCE, 0, i, 0);
+    ASSERT_TRUE(until([&] { return machine_->completed() - machine_->consumed == window_.shape.completion_entries; }));
+  }
+  void unknown_command() {
+    merapi_submission e{};
+    e.opcode = 99;
+    e.cycle = machine_->cycle;
+    machine_->submit(e);
+  }
+  bool sleeps() {
+    return machine_->run_until([&] { return machine_->simulation->sleeping(); }, 20'000);
+  }
+  void abort() {
+    machine_->abort();
+    ASSERT_TRUE(until([&] { return machine_->abort_acknowledged(); }));
+    machine_->run(2000);
+  }
+
+  Window window_{shape()};
+  std::unique_ptr<RtlMachine> machine_;
+};
+
+// A cycle begins with dropping all that is under way, but not the answers to commands before it.
+TEST_F(RtlAnswers, WaitForRoomBeforeACycleBegins) {
+  for (uint8_t opcode : {uint8_t(MERAPI_OP_FENCE), uint8_t(MERAPI_OP_CLEAR_BITMAP)}) {
+    RtlMachine& m = start();
+    m.consumed = m.produced = 0;
+    fill_ring();
+    m.command(opcode, 1, 0, window_.shape.regions);
+    m.begin(1);
+    m.run(20'000);
+    EXPECT_EQ(m.complete().size(), window_.shape.completion_entries);
+    std::vector<merapi_completion> more;
+    ASSERT_TRUE(until([&] {
+      for (const merapi_completion& c : m.complete()) more.push_back(c);
+      return m.idle();
+    }));
+    ASSERT_EQ(more.size(), 1u);
+    EXPECT_EQ(more[0].type, MERAPI_COMP_DONE);
+    EXPECT_EQ(more[0].arg, opcode);
+    m.end_generation();
+    m.run(2000);
+  }
+}
+
+TEST_F(RtlAnswers, CarryTheCycleOfTheirCommand) {
+  RtlMachine& m = start();
+  m.cycle = 7;
+  m.command(MERAPI_OP_CLEAR_BITMAP, 1, 0, window_.shape.regions);
+  m.command(MERAPI_OP_FENCE, 0, 1, 0);
+  ASSERT_TRUE(until([&] { return m.completed() == 2; }));
+  for (const merapi_completion& c : m.complete()) EXPECT_EQ(c.cycle, 7u) << int(c.arg);
+  m.begin(0);
+  m.trace(0, 1);
+  ASSERT_TRUE(until([&] { return m.completed() == 3; }));
+  for (const merapi_completion& c : m.complete()) EXPECT_EQ(c.cycle, m.cycle);
+  unknown_command();
+  ASSERT_TRUE(until([&] { return m.completed() == 4; }));
+  for (const merapi_completion& c : m.complete()) {
+    EXPECT_EQ(c.type, MERAPI_COMP_FAULT);
+    EXPECT_EQ(c.cycle, m.cycle);
+  }
+}
+
+// A fault's own entry is published, at once or when there is room; then there is nothing to do.
+TEST_F(RtlAnswers, AFaultIsPublished) {
+  for (bool room : {true, false}) {
+    RtlMachine& m = start();
+    m.begin(0);
+    if (!room) fill_ring();
+    unknown_command();
+    ASSERT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_COMMAND));
+    EXPECT_TRUE(sleeps()) << "room for it: " << room;
+    m.complete();
+    if (!room) {
+      window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->doorbell++;
+      m.run(5000);
+      ASSERT_EQ(m.completed(), window_.shape.completion_entries + 1);
+      const std::vector<merapi_completion> last = m.complete();
+      ASSERT_EQ(last.size(), 1u);
+      EXPECT_EQ(last[0].type, MERAPI_COMP_FAULT);
+    } else {
+      EXPECT_EQ(m.completed(), 1u);
+    }
+    EXPECT_TRUE(sleeps());
+    m.end_generation();
+    m.run(2000);
+  }
+}
+
+// ROUNDS counts submissions that were consumed, executed or not.
+TEST_F(RtlAnswers, WhatAnAbortDropsIsCounted) {
+  RtlMachine& m = start();
+  m.begin(0);
+  ASSERT_TRUE(until([&] { return m.idle(); }));
+  m.request_pause();
+  ASSERT_TRUE(until([&] { return m.pause_acknowledged(); }));
+  for (int i = 0; i < 10; i++) m.command(MERAPI_OP_NOP, 0, 0, 0);
+  abort();
+  EXPECT_EQ(m.executed(), 11u);
+  m.begin(0);
+  ASSERT_TRUE(until([&] { return m.idle(); }));
+  EXPECT_EQ(m.executed(), 12u);
+  EXPECT_EQ(m.counter(MERAPI_COUNTER_ROUNDS), 12u);
+}
+
+// Commands of the cycle that was replaced last are late, also when the one that replaced it never began.
+TEST_F(RtlAnswers, LateCommandsAfterACycleThatDidNotBegin) {
+  RtlMachine& m = start();
+  m.begin(0);
+  const uint32_t replaced = m.cycle;
+  ASSERT_TRUE(until([&] { return m.idle(); }));
+  const uint8_t shift = window_.config()->narrow_oop_shift;
+  window_.config()->narrow_oop_shift = 9;
+  m.begin(0);
+  ASSERT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_CONFIG));
+  window_.config()->narrow_oop_shift = shift;
+  abort();
+  ASSERT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+  m.cycle = replaced;
+  m.trace(0, 1);
+  m.grey({window_.shape.heap_base + 64});
+  m.run(5000);
+  EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+  EXPECT_EQ(m.executed(), m.produced);
+}
+
+// The read of a line of the directory fails while the configuration is latched. Nothing of that is left for the next
+// cycle, or for the next host, however soon they come.
+TEST_F(RtlAnswers, AConfigurationThatCouldNotBeReadIsForgotten) {
+  for (uint32_t latency : {1u, 4u, 10u, 20u, 30u}) {
+    uint64_t reads = 0, which = 0;
+    for (bool fails : {false, true}) {
+      RtlMachineOptions o;
+      o.timing = {latency, latency, 100, 1};
+      o.simulation.read_error_at = fails ? which : 0;
+      reads = which = 0;
+      o.simulation.on_access = [&](uint64_t address, bool write) {
+        reads += !write;
+        if (!write && address == MERAPI_DIRECTORY_OFFSET + 64 && which == 0) which = reads;
+      };
+      start(o);
+      // The handshake reads the first line alone.
+      machine_->begin(0);
+      if (fails) {
+        ASSERT_EQ(machine_->fault_after(kPatience), uint32_t(MERAPI_FAULT_MEMORY)) << latency;
+        machine_->abort();
+        ASSERT_TRUE(until([&] { return machine_->abort_acknowledged(); }));
+        machine_->begin(0);
+      }
+      ASSERT_TRUE(until(
+          [&] { return machine_->complete(), machine_->idle() || machine_->state() == MERAPI_DEVICE_STATE_FAULTED; }));
+      EXPECT_TRUE(machine_->idle()) << "a latency of " << latency;
+      machine_->end_generation();
+      machine_->run(2000);
+    }
+  }
+}
+
+TEST_F(RtlAnswers, AHandshakeAfterAConfigurationThatCouldNotBeRead) {
+  for (uint32_t latency : {1u, 10u, 30u}) {
+    RtlMachineOptions o;
+    o.timing = {latency, latency, 100, 1};
+    o.simulation.read_error_line = MERAPI_DIRECTORY_OFFSET + 64;
+    start(o);
+    for (uint64_t wait = 0; wait < 600; wait += 20) {
+      machine_->begin(0);
+      machine_->run(wait);
+      const uint64_t odd = machine_->end_generation();
+      machine_->run(10);
+      machine_->begin_generation(odd);
+      ASSERT_TRUE(until([&] { return machine_->generation_answered(); }));
+      ASSERT_EQ(machine_->fault().code, 0u)
+          << "a latency of " << latency << ", " << wait << " cycles after the command";
+    }
+    machine_->end_generation();
+    machine_->run(2000);
+  }
+}
+
+}  // namespace
+}  // namespace merapi::sim::rtl::test

@@ -70,18 +70,18 @@ def test_every_address_bit(preset):
 
 @pytest.mark.parametrize("preset", presets())
 def test_host(preset):
-    run("RtlHost.*", preset)
+    run("RtlHost.*:RtlHostMemory.*:RtlAnswers.*", preset)
 
 
 @pytest.mark.parametrize("preset", presets())
 def test_directed(preset):
-    run("RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlManyObjects.*", preset)
+    run("RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlManyObjects.*:RtlShapes.*", preset)
 
 
 @pytest.mark.parametrize("preset", presets())
 def test_what_changes_in_a_pause(preset):
     run("RtlPauseTwins.*:RtlPauseFullRing.*:RtlPauseCompletions.*", preset)
-    run("RtlPauseExtensions.*:RtlPauseSweep.*", preset)
+    run("RtlPauseExtensions.*:RtlPauseSweep.*:RtlPauseKlasses.*", preset)
 
 
 # Of presets that have a record: others are not simulated often enough to keep one.

@@ -53,7 +53,10 @@ case class RawShape(
   }
 
   /** Beyond what the tracer has bits for: its objects are the host's. */
-  def large: Boolean = (size >> 24) != 0 || (header >> 24) != 0 || (kind == K.Instance && (size >> 21) != 0)
+  // Of the fields that its kind has.
+  def large: Boolean =
+    if (isArray) (header >> 24) != 0
+    else kind != K.Mirror && (size >> (if (kind == K.Instance) 21 else 24)) != 0
 
   def isArray: Boolean = kind == K.ObjArray || kind == K.PrimArray
 

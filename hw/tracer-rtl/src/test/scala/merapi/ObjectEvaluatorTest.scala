@@ -406,7 +406,7 @@ class ObjectEvaluatorTest extends BlockTest {
       s.kind.poke(r.kind)
       s.quiet.poke(r.quiet)
       s.elementLog2.poke(r.element & 3)
-      s.size.poke(if (r.isArray) r.header else r.size)
+      s.size.poke(r.kept)
       s.hasBlocks.poke(r.blockCount != 0)
       s.extended.poke(r.blockCount > 4)
       s.blockCount.poke(r.blockCount & 0xffffff)

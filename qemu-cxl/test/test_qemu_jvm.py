@@ -20,6 +20,8 @@ from window_device import WindowDevice
 HEAP = ["-Xms192m", "-Xmx192m", "-XX:+ExplicitGCInvokesConcurrent"]
 LONGEST = 300
 SIMULATION = BUILD / "rtl/lib/merapi-rtl-sim-small.so"
+# host_index.waiting in the control page (docs/contract.md), of 32 bits.
+WAITING = 0x200 + 28
 
 
 def program(name, *arguments):
@@ -102,12 +104,26 @@ def test_without_a_device_the_guest_marks_itself(window):
     assert log.offloaded() == []
 
 
-def test_engine_killed_under_a_jvm_that_uses_the_function(tracer):
+def let_the_host_sleep(window, engine, run):
+    """Stop an engine until its host was seen asleep. One that is faster than the guest may never see that. It sleeps
+    for two milliseconds at a time, and the function stays armed in between."""
+    os.kill(engine, signal.SIGSTOP)
+    try:
+        asleep = 0
+        while asleep < 3 and not run.outcome:
+            asleep += window.host_peek(WAITING) & 0xFFFFFFFF
+            time.sleep(0.01)
+    finally:
+        os.kill(engine, signal.SIGCONT)
+
+
+def test_engine_killed_under_a_jvm_that_uses_the_function(tracer, window):
     """The same code behind the name of the PCI function; its front starts another engine, which gets the window by a
     fresh handshake, and the program goes on in between."""
     interrupts = tracer.attribute("interrupts")
     run = Background(tracer.machine, tracer.name, "pci.log", program("MarkBench", "hashmap", 10, 30000))
     assert run.wait_for(1) >= 1
+    let_the_host_sleep(window, tracer.front.engine(), run)
     tracer.front.kill_engine()
     before = run.cycles()
     after = run.wait_for(before + 2)

@@ -6,6 +6,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 
@@ -36,6 +37,11 @@ class DirectedHeap : public testing::Test {
       window_.limits()[r] = (uint64_t{r} + 1) << window_.shape.region_log2;
     }
     options_.timing = {25, 25, 100, 1};
+  }
+  uint64_t region(uint32_t r) const { return uint64_t{r} << window_.shape.region_log2; }
+  merapi_shape* slot(uint64_t klass_word) {
+    auto* table = reinterpret_cast<merapi_shape*>(window_.area(MERAPI_AREA_SHAPES));
+    return std::find_if(table, table + window_.shape.shape_slots, [=](auto& x) { return x.klass_word == klass_word; });
   }
   void klass(uint64_t at, uint32_t word) { std::memcpy(window_.heap() + at + 8, &word, 4); }
   void refer(uint64_t field, uint64_t to) {

@@ -4,6 +4,7 @@
 // a configuration that could not be read. MERAPI_PRESET as in rtl_test.cc.
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <vector>
 
 #include "sim/rtl/test/directed_heap.h"
@@ -60,7 +61,6 @@ class RtlAnswers : public testing::Test {
 TEST_F(RtlAnswers, WaitForRoomBeforeACycleBegins) {
   for (uint8_t opcode : {uint8_t(MERAPI_OP_FENCE), uint8_t(MERAPI_OP_CLEAR_BITMAP)}) {
     RtlMachine& m = start();
-    m.consumed = m.produced = 0;
     fill_ring();
     m.command(opcode, 1, 0, window_.shape.regions);
     m.begin(1);
@@ -176,7 +176,6 @@ TEST_F(RtlAnswers, AConfigurationThatCouldNotBeReadIsForgotten) {
         if (!write && address == MERAPI_DIRECTORY_OFFSET + 64 && which == 0) which = reads;
       };
       start(o);
-      // The handshake reads the first line alone.
       machine_->begin(0);
       if (fails) {
         ASSERT_EQ(machine_->fault_after(kPatience), uint32_t(MERAPI_FAULT_MEMORY)) << latency;

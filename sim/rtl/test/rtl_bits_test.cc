@@ -28,6 +28,10 @@ class Bits {
     for (uint64_t r = 0; r < window.shape.regions; r++) window.limits()[r] = (r + 1) << window.shape.region_log2;
   }
   void klass(uint64_t at, uint32_t word) { std::memcpy(window.heap() + at + 8, &word, 4); }
+  uint64_t reference(uint64_t to) const {
+    const WindowShape& s = window.shape;
+    return s.oop_bytes == 8 ? s.heap_base + to : (s.heap_base + to - s.narrow_base) >> s.narrow_shift;
+  }
   // References as they are, in an array whose first element is at a line's slot 4.
   void array(uint64_t at, const std::vector<uint64_t>& elements) {
     klass(at, kArray);
@@ -96,9 +100,6 @@ TEST(RtlBits, FirstReferenceAnywhere) {
     b.all_live();
     std::vector<uint64_t> elements, leaves;
     uint64_t at = 64 << 10, leaf = 512 << 10, read = 0;
-    auto reference = [&](uint64_t to) {
-      return oop == 8 ? s.heap_base + to : (s.heap_base + to - s.narrow_base) >> s.narrow_shift;
-    };
     for (uint32_t offset = 16; offset <= 128; offset += oop) {
       for (uint8_t kind : {MERAPI_SHAPE_KIND_INSTANCE, MERAPI_SHAPE_KIND_OBJ_ARRAY}) {
         const uint32_t count = 1 + offset / oop % 3;
@@ -112,9 +113,9 @@ TEST(RtlBits, FirstReferenceAnywhere) {
           const uint64_t object = at + place;
           b.klass(object, klass);
           if (kind == MERAPI_SHAPE_KIND_OBJ_ARRAY) std::memcpy(b.window.heap() + object + 12, &count, 4);
-          elements.push_back(reference(object));
+          elements.push_back(b.reference(object));
           for (uint32_t i = 0; i < count; i++, leaf += 16) {
-            const uint64_t to = reference(leaf);
+            const uint64_t to = b.reference(leaf);
             b.klass(leaf, kLeaf);
             std::memcpy(b.window.heap() + object + offset + i * oop, &to, oop);
             leaves.push_back(leaf);
@@ -146,9 +147,6 @@ TEST(RtlBits, LastReferenceAnywhere) {
     b.all_live();
     std::vector<uint64_t> elements, leaves;
     uint64_t at = 64 << 10, leaf = 512 << 10, klass = 0x10000;
-    auto reference = [&](uint64_t to) {
-      return oop == 8 ? s.heap_base + to : (s.heap_base + to - s.narrow_base) >> s.narrow_shift;
-    };
     for (uint32_t blocks = 1; blocks <= 4; blocks++) {
       for (uint32_t last = 16 + (blocks - 1) * 2 * oop; last <= 144; last += oop, klass += 8) {
         std::vector<merapi_ref_block> all;
@@ -157,9 +155,9 @@ TEST(RtlBits, LastReferenceAnywhere) {
         b.window.put_instance(klass, (last + oop + 7) / 8, all);
         for (uint64_t place = 0; place < 64; place += 8, at += 256) {
           b.klass(at + place, klass);
-          elements.push_back(reference(at + place));
+          elements.push_back(b.reference(at + place));
           for (const merapi_ref_block& block : all) {
-            const uint64_t to = reference(leaf);
+            const uint64_t to = b.reference(leaf);
             b.klass(leaf, kLeaf);
             std::memcpy(b.window.heap() + at + place + block.offset, &to, oop);
             leaves.push_back(leaf);

@@ -24,10 +24,15 @@ constexpr uint64_t kLeafBytes = 16;
 
 class RtlPause : public DirectedHeap {
  protected:
+  static WindowShape many_regions() {
+    WindowShape s = directed_shape();
+    s.region_log2 = 16;
+    s.regions = 256;
+    return s;
+  }
   explicit RtlPause(const WindowShape& s = directed_shape()) : DirectedHeap(s) {
     window_.put_instance(kLeaf, kLeafBytes / 8);
   }
-  uint64_t region(uint32_t r) const { return uint64_t{r} << window_.shape.region_log2; }
   uint64_t address(uint64_t at) const { return window_.shape.heap_base + at; }
   void pause() {
     machine_->request_pause();
@@ -54,12 +59,6 @@ class RtlPauseTwins : public RtlPause {
   static constexpr uint32_t kFillers = 400, kRoots = 4, kPairs = 30, kTwins = kRoots * kPairs, kBallast = 40;
   static constexpr uint32_t kGoing = 4, kGoingRegions = 3;
   static constexpr uint64_t kTwinBytes = 192;
-  static WindowShape many_regions() {
-    WindowShape s = directed_shape();
-    s.region_log2 = 16;
-    s.regions = 256;
-    return s;
-  }
   RtlPauseTwins() : RtlPause(many_regions()) {
     window_.directory()->area[MERAPI_AREA_SPILL] = {0, 0};
     window_.put_instance(kRoot, 17, {{12, kPairs}});
@@ -271,12 +270,6 @@ TEST_F(RtlPauseCompletions, AnswersToFencesWait) {
 class RtlPauseKlasses : public RtlPause {
  protected:
   static constexpr uint32_t kOther = 0x8000, kKlasses = 96, kLate = 128;  // the first region of late objects
-  static WindowShape many_regions() {
-    WindowShape s = directed_shape();
-    s.region_log2 = 16;
-    s.regions = 256;
-    return s;
-  }
   // An early object of each klass, and a late one that is alone in its region: its live words tell whether it was met.
   RtlPauseKlasses() : RtlPause(many_regions()) {
     make_array(64, 2 * kKlasses);
@@ -354,8 +347,7 @@ class RtlPauseExtensions : public RtlPause {
     s.size_words = kBytes / 8;
     for (uint32_t i = 0; i < kBlocks; i++) blocks_.push_back({uint32_t(16 + i * kApart), 1});
     window_.put_shape(s, blocks_);  // the extension's first lines
-    auto* table = reinterpret_cast<merapi_shape*>(window_.area(MERAPI_AREA_SHAPES));
-    slot_ = std::find_if(table, table + window_.shape.shape_slots, [](auto& x) { return x.klass_word == kLong; });
+    slot_ = slot(kLong);
     for (uint32_t o = 0; o < kObjects; o++) {
       klass(object(o), kLong);
       for (uint32_t i = 0; i < kBlocks; i++) {

@@ -3,7 +3,6 @@
 // Fields of a shape that its kind does not have say nothing, whatever stands in them. MERAPI_PRESET as in rtl_test.cc.
 #include <gtest/gtest.h>
 
-#include <algorithm>
 #include <cstring>
 #include <set>
 #include <vector>
@@ -13,14 +12,7 @@
 namespace merapi::sim::rtl::test {
 namespace {
 
-class RtlShapes : public DirectedHeap {
- protected:
-  uint64_t region(uint32_t r) const { return uint64_t{r} << window_.shape.region_log2; }
-  merapi_shape* slot(uint64_t klass) {
-    auto* table = reinterpret_cast<merapi_shape*>(window_.area(MERAPI_AREA_SHAPES));
-    return std::find_if(table, table + window_.shape.shape_slots, [=](auto& x) { return x.klass_word == klass; });
-  }
-};
+class RtlShapes : public DirectedHeap {};
 
 // A list whose klass has five blocks, all of them in the extension, and a block in line that is left from another
 // klass: there the objects have a number, which looks like a reference to the next one. The last one's looks like a

@@ -128,11 +128,11 @@ TEST_F(RtlDirected, LinesAreReadOnceWhateverTheHostAsks) {
 }
 
 // A list wherever a heap may lie: each bit of a wide reference, each shift of a narrow one and its upper bits.
-void follow_list(const WindowShape& shape, const std::string& what, uint64_t klass_word = kNode) {
-  const uint64_t nodes = 800;
-  const uint64_t step = uint64_t{1} << shape.alignment_log2, size = (kNodeBytes + step - 1) / step * step;
+void follow_list(const WindowShape& shape, const std::string& what, uint64_t klass_word = kNode, uint32_t field = 16) {
+  const uint64_t nodes = 800, bytes = std::max<uint64_t>(kNodeBytes, (field + 15) / 8 * 8);
+  const uint64_t step = uint64_t{1} << shape.alignment_log2, size = (bytes + step - 1) / step * step;
   Window window(shape);
-  window.put_instance(klass_word, uint32_t(size / 8), {{16, 1}});
+  window.put_instance(klass_word, uint32_t(size / 8), {{field, 1}});
   for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
   for (uint64_t i = 0; i < nodes; i++) {
     uint8_t* object = window.heap() + i * size;
@@ -140,7 +140,7 @@ void follow_list(const WindowShape& shape, const std::string& what, uint64_t kla
     if (i + 1 == nodes) break;
     const uint64_t to = shape.heap_base + (i + 1) * size;
     const uint64_t link = shape.oop_bytes == 8 ? to : (to - shape.narrow_base) >> shape.narrow_shift;
-    std::memcpy(object + 16, &link, shape.oop_bytes);
+    std::memcpy(object + field, &link, shape.oop_bytes);
   }
   window.mark(0, 0);
   RtlMachineOptions options;
@@ -192,6 +192,19 @@ TEST(RtlDirectedList, IsFollowedAheadOfAnyKlass) {
         if (bytes == 4) word = uint32_t(word);
         follow_list(shape, "klass " + std::to_string(word), word);
       }
+    }
+  }
+}
+
+// Whichever field links them.
+TEST(RtlDirectedList, IsFollowedAheadByAnyField) {
+  WindowShape shape = directed_shape();
+  shape.region_log2 = 17;
+  shape.regions = 2;
+  for (uint8_t bytes : {4, 8}) {
+    shape.oop_bytes = bytes;
+    for (uint32_t field = 16; field <= 64; field += bytes) {
+      follow_list(shape, "oops of " + std::to_string(bytes) + ", field at " + std::to_string(field), kNode, field);
     }
   }
 }

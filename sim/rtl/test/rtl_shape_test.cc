@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Fields of a shape that its kind does not have say nothing, whatever stands in them. MERAPI_PRESET as in rtl_test.cc.
+// Every rule of a shape's blocks; fields that its kind does not have say nothing, whatever stands in them.
+// MERAPI_PRESET as in rtl_test.cc.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 #include <vector>
@@ -12,7 +14,12 @@
 namespace merapi::sim::rtl::test {
 namespace {
 
-class RtlShapes : public DirectedHeap {};
+using merapi::sim::test::WindowShape;
+
+class RtlShapes : public DirectedHeap {
+ protected:
+  using DirectedHeap::DirectedHeap;
+};
 
 // A list whose klass has five blocks, all of them in the extension, and a block in line that is left from another
 // klass: there the objects have a number, which looks like a reference to the next one. The last one's looks like a
@@ -97,6 +104,74 @@ TEST_F(RtlShapes, SizesOfAnotherKindAreNotLookedAt) {
   EXPECT_EQ(deferred, std::set<uint64_t>{window_.shape.heap_base + mirror});
   EXPECT_EQ(window_.live()[0], 4u + 3u + mirror_words + 4u);
 }
+
+// An instance whose blocks in line are judged one by one. Its last reference ends where it does.
+class RtlShapeBlocks : public RtlShapes {
+ protected:
+  static constexpr uint32_t kKlass = 0x8000, kBlocks = 4, kBytes = 128;
+  static WindowShape of_oops(uint8_t bytes) {
+    WindowShape s = directed_shape();
+    s.oop_bytes = s.klass_bytes = bytes;
+    return s;
+  }
+  explicit RtlShapeBlocks(uint8_t oop_bytes) : RtlShapes(of_oops(oop_bytes)), oop_(oop_bytes) {
+    merapi_shape s{};
+    s.klass_word = kKlass;
+    s.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    s.size_words = kBytes / 8;
+    for (uint32_t i = 0; i < kBlocks; i++) good_.push_back({kBytes - (kBlocks - i) * 2 * oop_, 2});
+    window_.put_shape(s, good_);
+    klass(64, kKlass);
+  }
+  // What the device says of the object when so many blocks count and one has become something else.
+  uint32_t judged(uint32_t count, uint32_t block, const merapi_ref_block& is) {
+    merapi_shape* s = slot(kKlass);
+    std::copy(good_.begin(), good_.end(), s->block);
+    s->block_count = count;
+    s->block[block] = is;
+    std::memset(window_.bitmap(0), 0, window_.layout.area[MERAPI_AREA_BITMAP0].size);
+    window_.mark(0, 64);
+    start();
+    EXPECT_TRUE(machine_->idle_or_fault(kPatience));
+    const merapi_fault_record fault = machine_->fault();
+    if (fault.code == 0) {
+      EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_SCANNED), 1u);
+    } else {
+      EXPECT_EQ(fault.address, kKlass);
+    }
+    return fault.code;
+  }
+  void every_block() {
+    const uint32_t header = oop_ == 8 ? 16 : 12;
+    const merapi_ref_block bad[] = {
+        {header - oop_, 1}, {kBytes - 3 * oop_ + 2, 1}, {kBytes - oop_, 2}, {UINT32_C(1) << 31, 1}, {16, UINT32_MAX}};
+    for (uint32_t block = 0; block < kBlocks; block++) {
+      for (const merapi_ref_block& is : bad) {
+        SCOPED_TRACE(testing::Message() << "block " << block << ": " << is.offset << ", " << is.count);
+        EXPECT_EQ(judged(kBlocks, block, is), uint32_t(MERAPI_FAULT_BAD_SHAPE));
+        if (HasFailure()) return;
+      }
+      if (block > 0) {
+        EXPECT_EQ(judged(block, block, bad[block]), 0u) << "a block that does not count";
+      }
+      EXPECT_EQ(judged(kBlocks, block, {header, 1}), 0u);
+      EXPECT_EQ(judged(kBlocks, block, {kBytes - oop_, 1}), 0u);
+    }
+  }
+  const uint32_t oop_;
+  std::vector<merapi_ref_block> good_;
+};
+
+class RtlShapeNarrowBlocks : public RtlShapeBlocks {
+ protected:
+  RtlShapeNarrowBlocks() : RtlShapeBlocks(4) {}
+};
+class RtlShapeWideBlocks : public RtlShapeBlocks {
+ protected:
+  RtlShapeWideBlocks() : RtlShapeBlocks(8) {}
+};
+TEST_F(RtlShapeNarrowBlocks, AreJudgedOneByOne) { every_block(); }
+TEST_F(RtlShapeWideBlocks, AreJudgedOneByOne) { every_block(); }
 
 }  // namespace
 }  // namespace merapi::sim::rtl::test

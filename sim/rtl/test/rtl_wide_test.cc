@@ -6,7 +6,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <map>
 #include <memory>
+#include <set>
 #include <unordered_set>
 #include <utility>
 
@@ -346,6 +348,46 @@ TEST(RtlWide, EveryRegionInOneCommand) {
   EXPECT_EQ(m.fault().code, 0u);
   for (uint64_t region : regions) EXPECT_TRUE(window.marked(0, (region << s.region_log2) + 512)) << region;
   EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), regions.size());
+}
+
+// Commands of one region each: what they name is swept, and nothing beside it.
+TEST(RtlWide, CommandsOfHighRegions) {
+  constexpr uint64_t kNode = 0x1000;
+  constexpr unsigned kBits = 23;
+  merapi::sim::test::WindowShape s;
+  s.regions = (1 << (kBits - 1)) + (1 << 12);
+  s.oop_bytes = 8;
+  s.spread_log2 = 42;
+  s.spread_seed = 1;
+  Window window(s);
+  window.put_instance(kNode, 3, {{16, 1}});
+  Random r(1);
+  std::map<uint64_t, bool> regions;  // whether a command names it
+  for (unsigned bit = 0; bit < kBits; bit++) regions[uint64_t{1} << bit] = true;
+  while (regions.size() < 60) regions[(1 << (kBits - 1)) + r.below(1 << 12)] = true;
+  const auto named = regions;
+  for (auto [region, yes] : named) regions.emplace(region ^ uint64_t{1} << r.below(12), false);
+  for (auto [region, yes] : regions) {
+    const uint64_t start = region << s.region_log2, to = start + 512, reference = s.heap_base + to;
+    window.limits()[region] = start + 1024;
+    for (uint64_t at : {start, to}) std::memcpy(window.heap() + at + 8, &kNode, 4);
+    std::memcpy(window.heap() + start + 16, &reference, 8);
+    window.mark(0, start);
+  }
+  RtlMachineOptions o;
+  o.timing = {2, 6, 100, 1};
+  RtlMachine m(&window, o);
+  ASSERT_TRUE(m.attach());
+  m.begin(0);
+  for (auto [region, yes] : named) {
+    ASSERT_TRUE(m.run_until([&] { return m.complete(), m.room(); }, kPatience));
+    m.trace(uint32_t(region), 1);
+  }
+  ASSERT_TRUE(m.run_until([&] { return m.complete(), m.idle() || m.fault().code != 0; }, kPatience));
+  EXPECT_EQ(m.fault().code, 0u);
+  for (auto [region, yes] : regions) {
+    EXPECT_EQ(window.marked(0, (region << s.region_log2) + 512), yes) << region;
+  }
 }
 
 // One long array and nothing else to do: lanes (one alone, too) cut it into pieces, wherever it lies.

@@ -75,7 +75,11 @@ def test_host(preset):
 
 @pytest.mark.parametrize("preset", presets())
 def test_directed(preset):
-    run("RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlManyObjects.*:RtlShapes.*", preset)
+    run(
+        "RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlManyObjects.*:RtlShapes.*:"
+        "RtlShapeNarrowBlocks.*:RtlShapeWideBlocks.*",
+        preset,
+    )
 
 
 @pytest.mark.parametrize("preset", presets())

@@ -30,7 +30,9 @@ class Looked(p: TracerParameters) extends Bundle {
   * Why what it offers is a reference of a live object: the first element was looked at by a lane; each next one is the
   * value of a field that the klass's shape says is a reference, has the same klass word, and lies below its limit. What
   * does not ends the chain, and what follows it in the queue is dropped. So marks, sizes and reports are what they would
-  * be without it: it counts nothing, sizes nothing and reports nothing. Its own references are not counted either.
+  * be without it: it counts nothing, sizes nothing and reports nothing. Its own references are not counted either. (An
+  * element that the host has marked, in a region that was not commanded, ends the way of the lanes and not the chain's:
+  * what it leads to is live in that cycle anyway, and may be marked before the host asks.)
   *
   * Why it ends: a step costs one of `2 * slots` credits, an object looked at gives one back, and a chain that finds no
   * credit for `chasePatience` cycles ends. A ring of elements is therefore left after as many steps as objects were looked

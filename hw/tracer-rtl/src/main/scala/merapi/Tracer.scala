@@ -75,10 +75,13 @@ class Tracer(p: TracerParameters) extends Module {
   control.io.windowLines := windowLines
   control.io.core        := core.io.status
   control.io.memoryQuiet := memory.io.quiet && !staged
-  control.io.fault       := FaultReport.first(Seq(memory.io.fault, core.io.fault))
-  core.io.powerUp        := reset.asBool
-  core.io.config         := control.io.config
-  core.io.orders         := control.io.orders
+  // While the core is killed it is given zeros: what it makes of them is no fault.
+  private val coreFault = WireDefault(core.io.fault)
+  coreFault.valid  := core.io.fault.valid && !control.io.orders.block
+  control.io.fault := FaultReport.first(Seq(memory.io.fault, coreFault))
+  core.io.powerUp  := reset.asBool
+  core.io.config   := control.io.config
+  core.io.orders   := control.io.orders
   core.io.slice <> control.io.slice
   core.io.clear := control.io.clear
   core.io.grey <> control.io.grey

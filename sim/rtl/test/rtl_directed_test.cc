@@ -209,6 +209,32 @@ TEST(RtlDirectedList, IsFollowedAheadByAnyField) {
   }
 }
 
+// An element at its region's limit ends it, whichever bits the limit has: what it links is not marked.
+TEST_F(RtlDirected, AListEndsAtALimit) {
+  const uint64_t elements = 100;
+  make_array(64, 1);
+  for (unsigned bit = 3; bit < window_.shape.region_log2; bit++) {
+    std::memset(window_.bitmap(0), 0, window_.layout.area[MERAPI_AREA_BITMAP0].size);
+    // Without this bit; with it the last element would lie below.
+    const uint64_t limit = region(1) + ((window_.region_bytes() - 8) & ~(uint64_t{1} << bit));
+    const uint64_t first = limit - elements * kNodeBytes, dead = region(2) + 64;
+    window_.limits()[1] = limit;
+    for (uint64_t i = 0; i <= elements; i++) {
+      klass(first + i * kNodeBytes, kNode);
+      refer(first + i * kNodeBytes + 12, i < elements ? first + (i + 1) * kNodeBytes : dead);
+    }
+    klass(dead, kNode);
+    refer(64 + 16, first);
+    window_.mark(0, 64);
+    start();
+    ASSERT_TRUE(finish());
+    EXPECT_TRUE(window_.marked(0, limit - kNodeBytes)) << bit;
+    EXPECT_FALSE(window_.marked(0, limit)) << bit;
+    EXPECT_FALSE(window_.marked(0, dead)) << bit;
+    std::memset(window_.heap() + region(1), 0, window_.region_bytes());
+  }
+}
+
 // More klasses than the completion ring has room for, met by a host that reads nothing until nothing moves any more:
 // every queue of reports is full by then, and none of what waits is lost.
 TEST_F(RtlDirected, EveryKlassIsReportedToAHostThatWaits) {

@@ -52,6 +52,7 @@ class Reader {
         if (s.klass_word == klass_word) it->second = s;
       }
     }
+    if (klass_word == MERAPI_SHAPE_KEY_TOMBSTONE) return nullptr;
     return it->second.klass_word == klass_word ? &it->second : nullptr;
   }
   uint64_t words(uint64_t object, const merapi_shape& s) const {

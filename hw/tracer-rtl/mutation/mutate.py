@@ -45,7 +45,7 @@ PORTS = " ports"
 # Seeds of a random case that are recorded (record-rtl-work).
 RECORDED_SEEDS = 3
 # Tests with random seeds: each is run with seed 2 alone, and then with four more.
-RANDOM = re.compile(r"Rtl((Trace|Errors|Scattered)\.|Wide\.(LargestHeap|ManyRegions)$)")
+RANDOM = re.compile(r"Rtl((Trace|Errors|Scattered|Border|AnyHost)\.|Wide\.(LargestHeap|ManyRegions)$)")
 # What a run without a mutant needs of the processor, times this: more is a hang.
 PATIENCE = 3
 LEAST_PATIENCE = 3  # seconds

@@ -15,6 +15,14 @@ ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ.get("MERAPI_RTL_BUILD", ROOT / "build" / "rtl"))
 PROGRAM = BUILD / "sim" / "test" / "rtl_test"
 CASES = ["Plain", "EveryCounter", "Pauses", "PausesWithReclaim", "RegionsFall", "Aborts", "Drops", "SlowHost"]
+# Cases that run on one preset alone, with so many times the usual seeds: more where a seed is short.
+SOME_SEEDS = {
+    "RtlBorder.Plain": 0.5,
+    "RtlBorder.Pauses": 0.5,
+    "RtlBorder.Replaced": 1.5,
+    "RtlBorder.Faults": 1.5,
+    "RtlAnyHost.DoesAnything": 1,
+}
 # Of those cases of RtlContexts that have seeds.
 CONTEXT_SEEDS = os.environ.get("MERAPI_SEEDS", "50" if os.environ.get("MERAPI_FULL") else "2")
 
@@ -63,6 +71,11 @@ def test_faults():
     run("MemoryErrors.*:AbortErrors.*:RtlErrors.*:RtlConfig.*", "sim-small")
 
 
+@pytest.mark.parametrize("case", SOME_SEEDS)
+def test_borders_of_the_contract(case):
+    run(case, "sim-small", str(max(1, round(SOME_SEEDS[case] * int(seeds("sim-small"))))))
+
+
 @pytest.mark.parametrize("preset", presets())
 def test_every_address_bit(preset):
     run("RtlWide.*:RtlScattered.*", preset)
@@ -70,7 +83,7 @@ def test_every_address_bit(preset):
 
 @pytest.mark.parametrize("preset", presets())
 def test_host(preset):
-    run("RtlHost.*:RtlHostMemory.*:RtlAnswers.*", preset)
+    run("RtlHost.*:RtlHostMemory.*:RtlAnswers.*:RtlReplaced.*", preset)
 
 
 @pytest.mark.parametrize("preset", presets())

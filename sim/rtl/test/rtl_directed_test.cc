@@ -134,8 +134,11 @@ void follow_list(const WindowShape& shape, const std::string& what, uint64_t kla
   Window window(shape);
   window.put_instance(klass_word, uint32_t(size / 8), {{field, 1}});
   for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
+  Random random(3);
   for (uint64_t i = 0; i < nodes; i++) {
     uint8_t* object = window.heap() + i * size;
+    const uint64_t mark_word = random.next();
+    std::memcpy(object, &mark_word, sizeof mark_word);
     std::memcpy(object + 8, &klass_word, shape.klass_bytes);
     if (i + 1 == nodes) break;
     const uint64_t to = shape.heap_base + (i + 1) * size;
@@ -153,8 +156,11 @@ void follow_list(const WindowShape& shape, const std::string& what, uint64_t kla
   ASSERT_TRUE(machine.idle_or_fault(kPatience)) << what;
   ASSERT_EQ(machine.fault().code, 0u) << what;
   EXPECT_EQ(machine.counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes - 1) << what;
-  const uint64_t most = size <= 32 ? 10 : lanes() < 8 ? 30 : ports() < 8 ? 32 : 40;  // for one node
-  EXPECT_LT(machine.counter(MERAPI_COUNTER_CYCLES), most * nodes) << what;
+  // Cycles for one node. Those of `sim-small` are known well; a chain that ends now and then shows in them, where nodes
+  // are no larger than a line.
+  const double some = size <= 32 ? 10 : lanes() < 8 ? 30 : ports() < 8 ? 32 : 40;
+  const double most = chosen_preset() == "sim-small" && size <= 64 ? std::min(some, 0.5 + 0.3 * double(size)) : some;
+  EXPECT_LT(double(machine.counter(MERAPI_COUNTER_CYCLES)), most * double(nodes)) << what;
 }
 
 TEST(RtlDirectedList, IsFollowedAheadWhereverItLies) {

@@ -318,65 +318,65 @@ TEST(RtlWide, ChunksSweptAgain) {
   }
 }
 
-// Half a million regions in one command, nearly all of them empty: those that are not are swept, the last one, too.
-TEST(RtlWide, EveryRegionInOneCommand) {
-  constexpr uint64_t kNode = 0x1000;
-  merapi::sim::test::WindowShape s;
-  s.regions = (1 << 19) + 1000;
-  s.oop_bytes = 8;
-  s.spread_log2 = 42;
-  s.spread_seed = 1;
-  Window window(s);
-  window.put_instance(kNode, 3, {{16, 1}});
-  Random r(1);
-  std::set<uint64_t> regions = {0, s.regions - 1};
-  while (regions.size() < 100) regions.insert(r.below(s.regions));
-  for (uint64_t region : regions) {
-    const uint64_t start = region << s.region_log2, to = start + 512, reference = s.heap_base + to;
+// Regions with nothing but a marked object and another one that it refers to.
+struct Pairs {
+  static constexpr uint64_t kNode = 0x1000, kSecond = 512;
+  static merapi::sim::test::WindowShape shape(uint32_t regions) {
+    merapi::sim::test::WindowShape s;
+    s.regions = regions;
+    s.oop_bytes = 8;
+    s.spread_log2 = 42;
+    s.spread_seed = 1;
+    return s;
+  }
+  explicit Pairs(uint32_t regions) : window(shape(regions)) {
+    window.put_instance(kNode, 3, {{16, 1}});
+    options.timing = {2, 6, 100, 1};
+  }
+  void put(uint64_t region) {
+    const uint64_t start = region << window.shape.region_log2, to = start + kSecond;
+    const uint64_t reference = window.shape.heap_base + to;
     window.limits()[region] = start + 1024;
     for (uint64_t at : {start, to}) std::memcpy(window.heap() + at + 8, &kNode, 4);
     std::memcpy(window.heap() + start + 16, &reference, 8);
     window.mark(0, start);
   }
-  RtlMachineOptions o;
-  o.timing = {2, 6, 100, 1};
-  RtlMachine m(&window, o);
+  bool found(uint64_t region) { return window.marked(0, (region << window.shape.region_log2) + kSecond); }
+
+  Window window;
+  RtlMachineOptions options;
+};
+
+// Half a million regions in one command, nearly all of them empty: those that are not are swept, the last one, too.
+TEST(RtlWide, EveryRegionInOneCommand) {
+  constexpr uint32_t kRegions = (1 << 19) + 1000;
+  Pairs pairs(kRegions);
+  Random r(1);
+  std::set<uint64_t> regions = {0, kRegions - 1};
+  while (regions.size() < 100) regions.insert(r.below(kRegions));
+  for (uint64_t region : regions) pairs.put(region);
+  RtlMachine m(&pairs.window, pairs.options);
   ASSERT_TRUE(m.attach());
   m.begin(0);
-  m.trace(0, s.regions);
+  m.trace(0, kRegions);
   ASSERT_TRUE(m.idle_or_fault(kPatience));
   EXPECT_EQ(m.fault().code, 0u);
-  for (uint64_t region : regions) EXPECT_TRUE(window.marked(0, (region << s.region_log2) + 512)) << region;
+  for (uint64_t region : regions) EXPECT_TRUE(pairs.found(region)) << region;
   EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), regions.size());
 }
 
 // Commands of one region each: what they name is swept, and nothing beside it.
 TEST(RtlWide, CommandsOfHighRegions) {
-  constexpr uint64_t kNode = 0x1000;
   constexpr unsigned kBits = 23;
-  merapi::sim::test::WindowShape s;
-  s.regions = (1 << (kBits - 1)) + (1 << 12);
-  s.oop_bytes = 8;
-  s.spread_log2 = 42;
-  s.spread_seed = 1;
-  Window window(s);
-  window.put_instance(kNode, 3, {{16, 1}});
+  Pairs pairs((1 << (kBits - 1)) + (1 << 12));
   Random r(1);
   std::map<uint64_t, bool> regions;  // whether a command names it
   for (unsigned bit = 0; bit < kBits; bit++) regions[uint64_t{1} << bit] = true;
   while (regions.size() < 60) regions[(1 << (kBits - 1)) + r.below(1 << 12)] = true;
   const auto named = regions;
   for (auto [region, yes] : named) regions.emplace(region ^ uint64_t{1} << r.below(12), false);
-  for (auto [region, yes] : regions) {
-    const uint64_t start = region << s.region_log2, to = start + 512, reference = s.heap_base + to;
-    window.limits()[region] = start + 1024;
-    for (uint64_t at : {start, to}) std::memcpy(window.heap() + at + 8, &kNode, 4);
-    std::memcpy(window.heap() + start + 16, &reference, 8);
-    window.mark(0, start);
-  }
-  RtlMachineOptions o;
-  o.timing = {2, 6, 100, 1};
-  RtlMachine m(&window, o);
+  for (auto [region, yes] : regions) pairs.put(region);
+  RtlMachine m(&pairs.window, pairs.options);
   ASSERT_TRUE(m.attach());
   m.begin(0);
   for (auto [region, yes] : named) {
@@ -385,9 +385,7 @@ TEST(RtlWide, CommandsOfHighRegions) {
   }
   ASSERT_TRUE(m.run_until([&] { return m.complete(), m.idle() || m.fault().code != 0; }, kPatience));
   EXPECT_EQ(m.fault().code, 0u);
-  for (auto [region, yes] : regions) {
-    EXPECT_EQ(window.marked(0, (region << s.region_log2) + 512), yes) << region;
-  }
+  for (auto [region, yes] : regions) EXPECT_EQ(pairs.found(region), yes) << region;
 }
 
 // One long array and nothing else to do: lanes (one alone, too) cut it into pieces, wherever it lies.

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 import pytest
+from gen_contract import offset_of
 
 ROOT = Path(__file__).resolve().parents[2]
 FRONT = ROOT / "build/qemu/bin/merapi-pci-front"
@@ -24,8 +25,7 @@ MSIX = 2
 EVENTFD_TRIGGER = 0x4 | 0x20
 MAGIC, SIZE, DOORBELL, ARM, STATUS, SENT, RESET_REGISTER, STARTS = 0x00, 0x08, 0x10, 0x14, 0x18, 0x1C, 0x20, 0x24
 OFFSET, LENGTH = 0x28, 0x30
-# device_index.event in the control page (docs/contract.md).
-EVENT = 0x440 + 24
+EVENT = offset_of("device_index", "event")
 # PCI Express capability, device control: bit 15 resets the function.
 DEVICE_CONTROL = 0x48
 EINVAL, ENOTSUP = 22, 95

@@ -14,14 +14,14 @@ import emulate
 import pytest
 from common import BUILD
 from emulate import DEVICE_PROGRAM
+from gen_contract import offset_of
 from jvm_log import read
 from window_device import WindowDevice
 
 HEAP = ["-Xms192m", "-Xmx192m", "-XX:+ExplicitGCInvokesConcurrent"]
 LONGEST = 300
 SIMULATION = BUILD / "rtl/lib/merapi-rtl-sim-small.so"
-# host_index.waiting in the control page (docs/contract.md), of 32 bits.
-WAITING = 0x200 + 28
+WAITING = offset_of("host_index", "waiting")  # of 32 bits
 
 
 def program(name, *arguments):

@@ -9,6 +9,7 @@
 #include <set>
 #include <sstream>
 
+#include "sim/test/answers.h"
 #include "sim/test/closure.h"
 #include "sim/test/counter_check.h"
 #include "sim/test/heap_maker.h"
@@ -78,7 +79,7 @@ class Trace {
     unsized_.clear();
     seen_.clear();
     submitted_.clear();
-    expected_done_.clear();
+    answers_.forget();
     reported_twice_ = false;
     recommanded_.clear();
     commanded_.clear();
@@ -188,9 +189,7 @@ class Trace {
     merapi_submission e = commands_.front();
     commands_.pop_front();
     e.cycle = machine_->cycle;
-    bool answered =
-        e.opcode == MERAPI_OP_TRACE_REGION || e.opcode == MERAPI_OP_FENCE || e.opcode == MERAPI_OP_CLEAR_BITMAP;
-    if (answered) expected_done_.push_back({machine_->produced, e});
+    answers_.expect(machine_->produced, e);
     if (e.opcode == MERAPI_OP_GREY) tally_greys({e.payload, e.payload + e.count});
     machine_->submit(e);
   }
@@ -259,15 +258,8 @@ class Trace {
   }
 
   void done(const merapi_completion& c) {
-    if (expected_done_.empty()) {
-      error_ << "unexpected DONE; ";
-      return;
-    }
-    auto [index, e] = expected_done_.front();
-    expected_done_.pop_front();
-    if (c.arg != e.opcode || c.payload[0] != index || c.payload[1] != e.arg || c.payload[2] != e.payload[0]) {
-      error_ << "DONE of another command or out of order; ";
-    }
+    merapi_submission e{};
+    error_ << answers_.take(c, &e);
     if (e.opcode != MERAPI_OP_CLEAR_BITMAP) return;
     uint64_t words = window_.region_bytes() >> (window_.shape.alignment_log2 + 6);
     const uint64_t* from = window_.bitmap(int(e.arg)) + e.payload[0] * words;
@@ -429,7 +421,7 @@ class Trace {
   }
 
   void check() {
-    if (!expected_done_.empty()) error_ << "a DONE is missing; ";
+    if (!answers_.none_missing()) error_ << "a DONE is missing; ";
     if (!device_->settle([&] { return machine_->resume_acknowledged(); })) error_ << "resume not acknowledged; ";
     if (machine_->state() != MERAPI_DEVICE_STATE_IDLE) error_ << "state " << machine_->state() << " at idle; ";
     if (knobs_.falls) {
@@ -514,7 +506,7 @@ class Trace {
   uint32_t bitmap_ = 0;
   std::deque<merapi_submission> commands_;
   std::deque<uint64_t> pending_;
-  std::deque<std::pair<uint64_t, merapi_submission>> expected_done_;
+  Answers answers_;
   std::set<uint32_t> commanded_, recommanded_, fallen_;
   std::vector<uint64_t> submitted_;
   std::set<uint64_t> deferred_, unsized_, seen_, reclaimed_;

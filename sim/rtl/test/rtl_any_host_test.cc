@@ -7,15 +7,14 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
-#include <deque>
 #include <memory>
 #include <sstream>
 #include <string>
-#include <utility>
 
 #include "sim/rtl/test/directed_heap.h"
 #include "sim/rtl/test/rtl_device.h"
 #include "sim/rtl/test/seeds.h"
+#include "sim/test/answers.h"
 #include "sim/test/random.h"
 
 namespace merapi::sim::rtl::test {
@@ -127,7 +126,7 @@ class AnyHost {
   void end() {
     const auto all = [&] {
       read(~size_t{0});
-      return !right() || (expected_.empty() && !commands_left() && (!in_cycle_ || machine_->idle()));
+      return !right() || (answers_.none_missing() && !commands_left() && (!in_cycle_ || machine_->idle()));
     };
     until("the end", all, kExecuted);
     if (faulted()) error_ << "fault " << merapi_fault_name(machine_->fault().code) << "; ";
@@ -149,16 +148,14 @@ class AnyHost {
   }
   // After an abort or a handshake nothing is owed, and nobody knows which cycle was the last one that began.
   void forget() {
-    expected_.clear();
+    answers_.forget();
     in_cycle_ = false;
     dropped_ = 0;
   }
 
   void submit(merapi_submission e, uint32_t cycle) {
     e.cycle = cycle;
-    const bool answered =
-        e.opcode == MERAPI_OP_TRACE_REGION || e.opcode == MERAPI_OP_FENCE || e.opcode == MERAPI_OP_CLEAR_BITMAP;
-    if (answered) expected_.push_back({machine_->produced, e});
+    answers_.expect(machine_->produced, e);
     machine_->submit(e);
   }
   void commands() {
@@ -288,29 +285,17 @@ class AnyHost {
   void read(size_t count) {
     for (const merapi_completion& c : machine_->complete(count)) {
       if (c.type == MERAPI_COMP_DONE) {
-        read_done(c);
+        error_ << answers_.take(c);
       } else if (c.type != MERAPI_COMP_FAULT && (c.cycle > machine_->cycle || c.cycle == 0)) {
         error_ << "a report of cycle " << c.cycle << "; ";
       }
-    }
-  }
-  void read_done(const merapi_completion& c) {
-    if (expected_.empty()) {
-      error_ << "unexpected DONE; ";
-      return;
-    }
-    const auto [index, e] = expected_.front();
-    expected_.pop_front();
-    if (c.arg != e.opcode || c.payload[0] != index || c.payload[1] != e.arg || c.payload[2] != e.payload[0] ||
-        c.cycle != e.cycle) {
-      error_ << "DONE of " << c.payload[0] << ", expected " << index << "; ";
     }
   }
 
   Random random_;
   Window window_;
   std::unique_ptr<RtlMachine> machine_;
-  std::deque<std::pair<uint64_t, merapi_submission>> expected_;  // by index, in order
+  merapi::sim::test::Answers answers_;
   bool attached_ = true, in_cycle_ = false;
   uint32_t bitmap_ = 0;
   uint32_t dropped_ = 0;  // the cycle that was replaced last; 0: none

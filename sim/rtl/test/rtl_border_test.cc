@@ -15,12 +15,14 @@
 #include "sim/rtl/test/border_heap.h"
 #include "sim/rtl/test/rtl_device.h"
 #include "sim/rtl/test/seeds.h"
+#include "sim/test/answers.h"
 #include "sim/test/closure.h"
 #include "sim/test/model_device.h"
 
 namespace merapi::sim::rtl::test {
 namespace {
 
+using merapi::sim::test::Answers;
 using merapi::sim::test::Closure;
 using merapi::sim::test::ClosureInput;
 using merapi::sim::test::DeviceMaker;
@@ -39,10 +41,6 @@ struct Outcome {
   PlantedFault planted;
   merapi_fault_record fault{};
 };
-
-bool has_answer(uint8_t opcode) {
-  return opcode == MERAPI_OP_TRACE_REGION || opcode == MERAPI_OP_FENCE || opcode == MERAPI_OP_CLEAR_BITMAP;
-}
 
 // What a seed's heap and host are does not depend on the device; when they do what does.
 class BorderTrace {
@@ -94,7 +92,7 @@ class BorderTrace {
     host_->abort();
     if (!device_->settle([&] { return host_->abort_acknowledged(); })) error_ << "abort not acknowledged; ";
     read(~size_t{0});
-    expected_.clear();
+    answers_.forget();
   }
 
   void mark_roots() {
@@ -218,9 +216,7 @@ class BorderTrace {
   }
   // The bitmap of the cycle before is the host's when this one has begun, and so is what it had cleared.
   bool may_be_replaced(uint64_t begun) const {
-    const bool clears = std::any_of(expected_.begin(), expected_.end(),
-                                    [](auto& e) { return e.second.opcode == MERAPI_OP_CLEAR_BITMAP; });
-    return script_.empty() && !clears && host_->executed() > begun;
+    return script_.empty() && !answers_.waits_for(MERAPI_OP_CLEAR_BITMAP) && host_->executed() > begun;
   }
 
   void act() {
@@ -242,7 +238,7 @@ class BorderTrace {
     merapi_submission e = script_.front();
     script_.pop_front();
     e.cycle = host_->cycle;
-    if (has_answer(e.opcode)) expected_.push_back({host_->produced, e});
+    answers_.expect(host_->produced, e);
     host_->submit(e);
   }
   void submit_greys() {
@@ -256,7 +252,7 @@ class BorderTrace {
   void read(size_t count) {
     for (const merapi_completion& c : host_->complete(count)) {
       if (c.type == MERAPI_COMP_DONE) {
-        read_done(c);
+        error_ << answers_.take(c);
       } else if (c.cycle != host_->cycle) {
         continue;  // of the cycle that was replaced
       } else if (c.type == MERAPI_COMP_DEFER) {
@@ -268,18 +264,6 @@ class BorderTrace {
       } else if (c.type != MERAPI_COMP_FAULT) {
         error_ << "type " << int(c.type) << "; ";
       }
-    }
-  }
-  void read_done(const merapi_completion& c) {
-    if (expected_.empty()) {
-      error_ << "unexpected DONE; ";
-      return;
-    }
-    const auto [index, e] = expected_.front();
-    expected_.pop_front();
-    if (c.arg != e.opcode || c.payload[0] != index || c.payload[1] != e.arg || c.payload[2] != e.payload[0] ||
-        c.cycle != e.cycle) {
-      error_ << "DONE of another command or out of order; ";
     }
   }
   void read_deferred(const merapi_completion& c) {
@@ -328,7 +312,7 @@ class BorderTrace {
   }
 
   void check() {
-    if (!expected_.empty()) error_ << "a DONE is missing; ";
+    if (!answers_.none_missing()) error_ << "a DONE is missing; ";
     if (!device_->settle([&] { return host_->resume_acknowledged(); })) error_ << "resume not acknowledged; ";
     if (host_->state() != MERAPI_DEVICE_STATE_IDLE) error_ << "state " << host_->state() << "; ";
     ClosureInput in = ClosureInput::of_window(before_->base, bitmap_);
@@ -380,7 +364,7 @@ class BorderTrace {
   std::unique_ptr<Mapping> before_;       // the window as the cycle begins
   std::deque<merapi_submission> script_;  // still to be submitted
   std::deque<uint64_t> pending_;          // and answers to what was reported
-  std::deque<std::pair<uint64_t, merapi_submission>> expected_;
+  Answers answers_;
   std::set<uint32_t> commanded_;
   std::vector<uint64_t> greys_;
   std::set<uint64_t> deferred_, unsized_, seen_;

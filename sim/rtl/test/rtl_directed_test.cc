@@ -158,7 +158,7 @@ void follow_list(const WindowShape& shape, const std::string& what, uint64_t kla
   EXPECT_EQ(machine.counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes - 1) << what;
   // Cycles for one node. Those of `sim-small` are known well; a chain that ends now and then shows in them, where nodes
   // are no larger than a line.
-  const double some = size <= 32 ? 10 : ports() < 8 ? 35 : 45;
+  const double some = size <= 32 ? 10 : ports() == 1 ? 35 : 45;
   const double most = chosen_preset() == "sim-small" && size <= 64 ? std::min(some, 0.5 + 0.3 * double(size)) : some;
   EXPECT_LT(double(machine.counter(MERAPI_COUNTER_CYCLES)), most * double(nodes)) << what;
 }

@@ -54,6 +54,60 @@ TEST(RtlHost, Identity) {
   }
 }
 
+class RtlHostCounts : public DirectedHeap {
+ protected:
+  void expect_none() {
+    for (int i = 0; i < int(MERAPI_COUNTER_COUNT); i++) EXPECT_EQ(machine_->counter(i), 0u) << "counter " << i;
+  }
+};
+
+// Counters are zero when a handshake ends: the first, and one that ends another generation's cycle.
+TEST_F(RtlHostCounts, AreNoneAfterAHandshake) {
+  const uint32_t objects = 3000;
+  make_array(64, objects);
+  for (uint32_t i = 0; i < objects; i++) {
+    make_node(i);
+    refer(64 + 16 + 4 * uint64_t{i}, node(i));
+  }
+  machine_ = std::make_unique<RtlMachine>(&window_, options_);
+  ASSERT_TRUE(machine_->attach());
+  expect_none();
+  machine_->run(kPowerUp);
+  for (uint64_t trial = 0; trial < 10; trial++) {
+    std::fill_n(window_.bitmap(0), window_.heap_bytes() / 512, 0);
+    window_.mark(0, 64);
+    machine_->begin(0);
+    machine_->trace(0, window_.shape.regions);
+    machine_->run(2000 + trial * 101);
+    const uint64_t ended = machine_->end_generation();
+    machine_->run(1000 + trial * 37);
+    machine_->begin_generation(ended);
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->generation_answered(); }, kPatience));
+    expect_none();
+  }
+}
+
+// An abort ends what a pause was for, not the host's right to pause again at once: what it is told then is a pause.
+TEST(RtlHost, PausesAgainAfterAnAbort) {
+  Window window(WindowShape{});
+  RtlMachine m(&window, RtlMachineOptions{});
+  ASSERT_TRUE(m.attach());
+  m.run(kPowerUp);
+  m.begin(0);
+  ASSERT_TRUE(m.run_until([&] { return m.idle(); }, kPatience));
+  for (int trial = 0; trial < 2; trial++) {
+    m.request_pause();
+    ASSERT_TRUE(m.run_until([&] { return m.pause_acknowledged(); }, kPatience));
+    EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_PAUSED)) << trial;
+    if (trial > 0) break;
+    m.abort();
+    ASSERT_TRUE(m.run_until([&] { return m.abort_acknowledged(); }, kPatience));
+  }
+  m.resume();
+  ASSERT_TRUE(m.run_until([&] { return m.resume_acknowledged(); }, kPatience));
+  EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+}
+
 // Every entry of both rings again and again, in rings of every small size; completions carry what was submitted.
 TEST(RtlHost, RingsGoRound) {
   for (uint32_t entries : {64u, 128u, 512u}) {

@@ -91,7 +91,10 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val hold     = paused || faulted || pending || !attached
   val draining = state.isOneOf(State.Kill, State.KillDone, State.Drain, State.Flush, State.PauseDone, State.Swept)
   val killing  = state.isOneOf(State.Kill, State.KillDone)
-  io.orders.hold     := hold || resumed || draining || state.isOneOf(State.WritePage, State.WriteWait)
+  io.orders.hold := hold || resumed || draining || state.isOneOf(State.WritePage, State.WriteWait)
+  // What the core says of its rest is two cycles old, and it must have been held since: between a resume and a FENCE that
+  // waited in hand it is not, for a cycle.
+  private val held = RegNext(io.orders.hold, false.B) && RegNext(RegNext(io.orders.hold, false.B), false.B)
   io.orders.suppress := pending || faulted || killing || !attached
   io.orders.block    := killing
   io.orders.clear    := state === State.KillDone
@@ -111,7 +114,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   io.orders.unflag.bits  := RegNext(io.core.flagged.bits)
   io.orders.settled      := RegNext(settles, false.B)
   io.forgetSeen          := RegNext(forgetSeen, false.B)
-  io.clearCounters       := RegNext(clearCounters, false.B)
+  io.clearCounters       := RegNext(clearCounters || !attached, false.B)
   io.restart             := false.B
   io.dropReports         := pending || killing || !attached
   io.faultPending        := pending
@@ -320,7 +323,11 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
           io.paused      := true.B
           page.ackPause  := pauseAsked
           page.ackResume := resumeAsked
-          write(PageLine.mask(PageLine.allCounters ++ Seq(PageLine.ack, PageLine.indexAgain): _*), State.Look)
+          when(!faulted) { setState(DeviceState.Paused) } // an abort may have ended the pause before
+          write(
+            PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.ack, PageLine.indexAgain): _*),
+            State.Look
+          )
         }
       }.elsewhen(paused || pauseUnacked) {
         // Resumed: nothing that was held before the pause is believed.
@@ -378,7 +385,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     }
     // Let the core come to rest with everything it holds, then write back what the host will look at.
     is(State.Drain) {
-      when(io.core.quiet) { state := State.Flush }
+      when(io.core.quiet && held) { state := State.Flush }
       when(pending) { state := State.Think }
     }
     is(State.Flush) {

@@ -130,9 +130,8 @@ class Reporter(p: TracerParameters) extends Module {
     val klass = UInt(64.W)
   }
   val known = SyncReadMem(p.seenKlasses, new Known)
-  val forgetting = RegInit(
-    false.B
-  ) // every cycle begins with it, so that what the memory held at first is never looked at
+  // Every cycle begins with it, so that what the memory held at first is never looked at.
+  val forgetting = RegInit(false.B)
   val forgetNext = RegInit(0.U(indexBits.W))
   val judging    = RegInit(false.B)
   val klass      = Reg(UInt(64.W))
@@ -149,7 +148,9 @@ class Reporter(p: TracerParameters) extends Module {
     klass := seenNext.bits
     at    := nextAt
   }
-  found           := Mux(judging, entryAt.valid && entryAt.klass === klass && !forgetting, found)
+  // What is read while it is forgotten is not known, whatever the memory answers then.
+  val torn = RegNext(forgetting, false.B)
+  found           := Mux(judging, entryAt.valid && entryAt.klass === klass && !forgetting && !torn, found)
   judging         := seenNext.fire && !io.drop
   judged          := (judging || (judged && !leaves)) && !io.drop
   io.reportedSeen := leaves && !found

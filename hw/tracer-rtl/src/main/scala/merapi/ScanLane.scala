@@ -111,7 +111,9 @@ class ScanLane(p: TracerParameters) extends Module {
   }
 
   val free      = RegInit(((BigInt(1) << p.slots) - 1).U(p.slots.W))
-  val fresh     = RegInit(0.U(p.slots.W))
+  val begun     = RegInit(0.U(p.slots.W))
+  val toForget  = Wire(UInt(p.slots.W))
+  val fresh     = begun & ~toForget
   val extending = RegInit(0.U(p.slots.W)) // have been counted, and are to read of the shape extension
   val held      = Mem(p.slots, new Held)
   // What a slot remembers between two lines: the line to be fetched next (counted from the heap's first, and around),
@@ -389,11 +391,15 @@ class ScanLane(p: TracerParameters) extends Module {
     Mux(evaluate.io.settled.valid, bitOf(evaluate.io.settled.bits), 0.U) |
     Mux(stale, bitOf(staleSlot), 0.U)
   free := (free | ended) & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U)
-  fresh := (fresh & ~Mux(keeps, bitOf(keepSlot), 0.U)) |
+  // Which slots have a next line is known late in the cycle: what that changes here is done in the next.
+  private val detoured = RegNext(detour.fire, false.B)
+  private val detourOf = bitOf(RegNext(detour.bits.slot))
+  toForget := Mux(RegNext(next.valid, false.B), bitOf(RegNext(next.bits.slot)), 0.U) | Mux(detoured, detourOf, 0.U)
+  begun := fresh |
     Mux(allocate, bitOf(slotNew), 0.U) | Mux(io.invalidate, extending & ~free, 0.U)
   extending := (extending & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U) &
     ~Mux(next.valid && !next.bits.more, bitOf(next.bits.slot), 0.U)) |
-    Mux(detour.fire && detour.bits.phase === Phase.Extension, bitOf(detour.bits.slot), 0.U)
+    Mux(detoured && RegNext(detour.bits.phase) === Phase.Extension, detourOf, 0.U)
   assert((free & ended) === 0.U, "a slot ended twice")
 
   val badBlock = Wire(Valid(new FaultReport))

@@ -10,6 +10,7 @@
 #include "sim/replay/age.h"
 #include "sim/replay/private_device.h"
 #include "sim/replay/replay.h"
+#include "sim/replay/room.h"
 
 namespace {
 
@@ -20,6 +21,7 @@ enum { kDone = 0, kUsage = 2, kCannot = 3 };
 
 void run(const std::string& from, const std::string& to, const AgeOptions& options) {
   const graph::Image image(from);
+  require_room_to_rewrite(image);
   const PrivateWindow own(image, private_model());
   const graph::Window& window = own.window();
   window.load(image);

@@ -2,42 +2,48 @@
 #include "sim/replay/private_device.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <stdexcept>
 
-namespace merapi::sim {
+#include "sim/replay/room.h"
 
-PrivateDevice::PrivateDevice(uint64_t bytes, const DeviceOptions& options) : options_(options) {
-  const char* temporary = getenv("TMPDIR");
-  std::string folder = access("/dev/shm", W_OK) == 0 ? "/dev/shm" : temporary != nullptr ? temporary : "/tmp";
-  path_ = folder + "/merapi-replay-XXXXXX";
-  int fd = mkstemp(path_.data());
-  if (fd < 0) throw std::runtime_error("cannot make a file in " + folder + ": " + strerror(errno));
-  bool sized = ftruncate(fd, off_t(bytes)) == 0;
-  int code = errno;
-  close(fd);
-  merapi_error error{};
-  merapi_lease* lease = nullptr;
-  if (!sized) {
-    unlink(path_.c_str());
-    throw std::runtime_error("cannot make " + path_ + " " + std::to_string(bytes) + " bytes large: " + strerror(code));
-  }
-  if (merapi_serve(path_.c_str(), &lease, &error) < 0) {
-    unlink(path_.c_str());
-    throw std::runtime_error(error.message);
-  }
-  wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
-  context_ = std::make_unique<Context>(options_, lease, path_, wake_fd_);
+namespace merapi::sim {
+namespace {
+
+constexpr const char* kName = "merapi-replay";
+
+// Not executable, where the kernel knows that.
+int make_memory_file() {
+#ifdef MFD_NOEXEC_SEAL
+  if (int fd = memfd_create(kName, MFD_CLOEXEC | MFD_NOEXEC_SEAL); fd >= 0 || errno != EINVAL) return fd;
+#endif
+  return memfd_create(kName, MFD_CLOEXEC);
 }
 
-PrivateDevice::~PrivateDevice() {
-  context_.reset();
-  if (wake_fd_ >= 0) close(wake_fd_);
-  unlink(path_.c_str());
+}  // namespace
+
+PrivateDevice::PrivateDevice(uint64_t bytes, const DeviceOptions& options) : options_(options) {
+  memory_.fd = make_memory_file();
+  if (memory_.fd < 0) throw std::runtime_error(std::string("cannot make a file in memory: ") + strerror(errno));
+  if (ftruncate(memory_.fd, off_t(bytes)) != 0) {
+    const int code = errno;
+    throw std::runtime_error("cannot make a file in memory " + std::to_string(bytes) +
+                             " bytes large: " + strerror(code));
+  }
+  path_ = "/proc/self/fd/" + std::to_string(memory_.fd);
+  merapi_error error{};
+  merapi_lease* lease = nullptr;
+  if (merapi_serve(path_.c_str(), &lease, &error) < 0) throw std::runtime_error(error.message);
+  wake_.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  context_ = std::make_unique<Context>(options_, lease, path_, wake_.fd);
+}
+
+PrivateDevice::Descriptor::~Descriptor() {
+  if (fd >= 0) close(fd);
 }
 
 DeviceOptions private_model() {
@@ -48,6 +54,7 @@ DeviceOptions private_model() {
 }
 
 graph::Window window_for(const graph::Image& image, const std::string& name) {
+  require_room_to_load(image);
   const merapi_geometry geometry = image.geometry();
   return graph::Window(name, &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE);
 }

@@ -10,6 +10,7 @@
 #include "graph/object_graph.h"
 #include "sim/replay/private_device.h"
 #include "sim/replay/replay.h"
+#include "sim/replay/room.h"
 
 namespace merapi::sim {
 namespace {
@@ -30,6 +31,7 @@ std::vector<uint8_t> read_by_a_trace(const graph::ObjectGraph& heap, uint32_t bi
 }  // namespace
 
 StripResult strip(const graph::Image& image, const std::string& path) {
+  require_room_to_rewrite(image);
   const PrivateWindow own(image, private_model());
   const graph::Window& window = own.window();
   ReplayOptions checked;

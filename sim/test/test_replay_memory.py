@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The copy of a window that merapi-replay, merapi-age and merapi-strip make in memory: wherever there is room, and
+nothing is left of it, however they end."""
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import saved_windows
+from device_processes import binary
+
+SHM = Path("/dev/shm")
+UNSHARE = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+
+
+@pytest.fixture
+def image(folder):
+    return saved_windows.unpack("javac", folder)
+
+
+def commands(image):
+    copy = image.parent / "copy.img"
+    return [
+        [binary("merapi-replay"), image, "--check"],
+        [binary("merapi-age"), image, copy],
+        [binary("merapi-strip"), image, copy],
+    ]
+
+
+def with_mounts(script, command):
+    """Run `command` after the shell's `script` has mounted what it wants, seen by this command alone."""
+    line = ["sh", "-e", "-c", script + '; exec "$@"', "sh", *map(str, command)]
+    return subprocess.run([*UNSHARE, *line], capture_output=True, text=True, timeout=120)
+
+
+@pytest.fixture
+def mounts():
+    done = with_mounts("mount -t tmpfs tmpfs /mnt", ["true"])
+    if done.returncode:
+        pytest.skip(f"no mounts of one's own here: {done.stderr.strip()}")
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_a_small_dev_shm_is_no_bound(which, mounts, tmp_path):
+    """The size of /dev/shm in a container (64 MB) has nothing to do with its memory."""
+    image = saved_windows.unpack("javac", tmp_path)
+    done = with_mounts("mount -t tmpfs -o size=64k tmpfs /dev/shm", commands(image)[which])
+    assert done.returncode == 0, done
+
+
+@pytest.mark.parametrize("which", range(3))
+def test_too_little_memory_is_told_before_it_is_used(image, which, mounts, folder):
+    meminfo = folder / "meminfo"
+    meminfo.write_text("MemTotal: 9999999 kB\nMemAvailable: 700 kB\nSwapFree: 100 kB\n")
+    done = with_mounts(f"mount --bind {meminfo} /proc/meminfo", commands(image)[which])
+    assert done.returncode == 3 and not done.stdout, done
+    assert "bytes of memory for " in done.stderr and "found 819200;" in done.stderr
+
+
+def test_a_container_s_memory_counts(image, mounts, folder):
+    own = folder / "group/some/where"
+    own.mkdir(parents=True)
+    (folder / "self").write_text("1:cpu:/elsewhere\n0::/some/where\n")
+    (own / "memory.max").write_text("max\n")
+    (own.parent / "memory.max").write_text("2000000\n")
+    (own.parent / "memory.current").write_text("1900000\n")
+    (own.parent / "memory.stat").write_text("anon 5\ninactive_file 30000\nactive_file 4000\n")
+    script = f"mount --bind {folder}/group /sys/fs/cgroup; mount --bind {folder}/self /proc/$$/cgroup"
+    done = with_mounts(script, commands(image)[0])
+    assert done.returncode == 3 and "found 134000;" in done.stderr, done
+
+
+def test_a_killed_replay_leaves_no_memory(image):
+    before = set(SHM.glob("merapi-replay*"))
+    process = subprocess.Popen([binary("merapi-replay"), image, "--pauses", "100000000"], stdout=subprocess.DEVNULL)
+    maps, end = Path(f"/proc/{process.pid}/maps"), time.monotonic() + 30
+    while "merapi-replay" not in maps.read_text().replace(binary("merapi-replay"), ""):
+        assert time.monotonic() < end, "no window was mapped"
+        time.sleep(0.01)
+    process.send_signal(signal.SIGKILL)
+    process.wait(10)
+    assert set(SHM.glob("merapi-replay*")) == before

@@ -79,9 +79,10 @@ void Context::run() {
   }
   End end = End::kFault;
   try {
-    std::unique_ptr<Engine> engine = make_engine(options_, memory_, this);
-    end = serve(engine.get());
-    note(engine->status());
+    if (std::unique_ptr<Engine> engine = make(); engine != nullptr) {
+      end = serve(engine.get());
+      note(engine->status());
+    }
   } catch (const std::exception& e) {
     spdlog::error("{}: {}", name_, e.what());
   }
@@ -94,6 +95,18 @@ void Context::run() {
   end_.store(end, std::memory_order_release);
   uint64_t one = 1;
   if (write(wake_fd_, &one, sizeof one) != sizeof one) spdlog::debug("{}: nobody to tell", name_);
+}
+
+std::unique_ptr<Engine> Context::make() {
+  try {
+    std::unique_ptr<Engine> engine = make_engine(options_, memory_, this);
+    engine_made_.set_value();
+    return engine;
+  } catch (const std::exception& e) {
+    spdlog::error("{}: {}", name_, e.what());
+    engine_made_.set_exception(std::current_exception());
+    return nullptr;
+  }
 }
 
 Context::End Context::serve(Engine* engine) {

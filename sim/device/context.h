@@ -6,6 +6,7 @@
 #define MERAPI_SIM_DEVICE_CONTEXT_H_
 
 #include <atomic>
+#include <future>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -25,6 +26,8 @@ class Context : private EngineHost {
 
   // Owns the lease. `wake_fd` (an eventfd) is written when the context has ended by itself.
   Context(const DeviceOptions& options, merapi_lease* lease, std::string name, int wake_fd);
+  // Waits until the engine is there. Throws what was thrown instead of one. Once.
+  void wait_for_engine() { engine_made_.get_future().get(); }
   // Asks the thread to stop and waits for it (at most its longest sleep, 100 ms).
   ~Context() override;
 
@@ -40,6 +43,7 @@ class Context : private EngineHost {
   void notify() override { merapi_lease_notify(lease_); }
   uint32_t take_memory_fault(uint64_t* offset) override { return guard_->take(offset); }
   void run();
+  std::unique_ptr<Engine> make();  // null: it could not be made, which was told
   End serve(Engine* engine);
   void note(const EngineStatus& status);
 
@@ -54,6 +58,7 @@ class Context : private EngineHost {
   std::atomic<End> end_{End::kRunning};
   mutable std::mutex status_lock_;
   EngineStatus status_;
+  std::promise<void> engine_made_;
   std::thread thread_;
 };
 

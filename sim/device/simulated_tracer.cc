@@ -44,8 +44,25 @@ std::string memory_of(const std::string& preset) {
 template <typename F>
 F symbol(void* library, const char* name, const std::string& path) {
   void* found = dlsym(library, name);
-  if (found == nullptr) throw std::runtime_error("expected a simulated tracer at " + path + ", found no " + name);
+  if (found == nullptr) {
+    throw std::runtime_error("expected a simulated tracer at " + path + ", found no " + name +
+                             " in it; run: make rtl-simulations");
+  }
   return reinterpret_cast<F>(found);
+}
+
+// The shared object stays loaded until the process ends; loading it again costs nothing.
+rtl::PluginMake load(const std::string& path) {
+  void* library = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (library == nullptr) {
+    throw std::runtime_error(std::string("cannot load the simulated tracer: ") + dlerror() +
+                             "; run: make rtl-simulations");
+  }
+  if (symbol<rtl::PluginTag>(library, rtl::kPluginTagSymbol, path)() != rtl::kPluginTag) {
+    throw std::runtime_error("expected a simulated tracer of this build at " + path +
+                             ", found one of another; run: make rtl-simulations");
+  }
+  return symbol<rtl::PluginMake>(library, rtl::kPluginMakeSymbol, path);
 }
 
 }  // namespace
@@ -62,6 +79,7 @@ RtlChoice choose_rtl(const RtlOptions& o) {
                              list(folder, kPrefix, ".so") + "; run: make rtl-simulations RTL_SIMULATIONS=" + o.preset +
                              ":" + (kind.empty() ? "fast" : "waves"));
   }
+  load(choice.library);
   choice.memory_name = choice.memory = o.memory.empty() ? memory_of(o.preset) : o.memory;
   if (choice.memory == "ideal") return choice;
   fs::path known = folder / "memory" / (choice.memory + ".ini");
@@ -77,20 +95,13 @@ RtlChoice choose_rtl(const RtlOptions& o) {
 std::unique_ptr<Engine> make_rtl_engine(const RtlOptions& options, const EngineOptions& common,
                                         const WindowMemory& memory, EngineHost* host) {
   RtlChoice choice = choose_rtl(options);
-  void* library = dlopen(choice.library.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (library == nullptr) throw std::runtime_error(std::string("cannot load the simulated tracer: ") + dlerror());
-  uint32_t tag = symbol<rtl::PluginTag>(library, rtl::kPluginTagSymbol, choice.library)();
-  if (tag != rtl::kPluginTag) {
-    throw std::runtime_error("expected a simulated tracer of this build at " + choice.library +
-                             ", found one of another; run: make rtl-simulations");
-  }
+  rtl::PluginMake make = load(choice.library);
   rtl::PluginRequest request;
   request.common = common;
   request.common.name = "merapi-rtl " + choice.preset;
   request.memory = choice.memory;
   request.clock_mhz = kClockMhz;
   request.waves = options.waves;
-  auto make = symbol<rtl::PluginMake>(library, rtl::kPluginMakeSymbol, choice.library);
   return std::unique_ptr<Engine>(make(memory, host, request));
 }
 

@@ -24,10 +24,11 @@ struct RtlOptions {
 struct RtlChoice {
   std::string library, preset, memory_name, memory;
 };
-// Throws std::runtime_error when the preset or the memory is not there, with what is and what to do.
+// Throws std::runtime_error when the preset or the memory is not there or cannot be used, with what is and what to do.
+// The tracer's shared object is loaded, and stays so until the process ends.
 RtlChoice choose_rtl(const RtlOptions& options);
 
-// Throws std::runtime_error. The shared object stays loaded until the process ends.
+// Throws std::runtime_error.
 std::unique_ptr<Engine> make_rtl_engine(const RtlOptions& options, const EngineOptions& common,
                                         const WindowMemory& memory, EngineHost* host);
 

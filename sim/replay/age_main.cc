@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // merapi-age: a saved window with its heap aged. See merapi-age.1.
+#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -61,6 +62,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kDone : kUsage;
   }
+  spdlog::set_default_logger(spdlog::stderr_color_mt("merapi-age"));
   spdlog::set_level(spdlog::level::warn);
   try {
     run(from, to, options);

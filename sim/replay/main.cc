@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // merapi-replay: trace a saved window again. See merapi-replay.1.
+#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -44,6 +45,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kRight : kUsage;
   }
+  spdlog::set_default_logger(spdlog::stderr_color_mt("merapi-replay"));
   spdlog::set_level(spdlog::level::warn);
   if (rtl) {
     device_options.engine = "rtl";

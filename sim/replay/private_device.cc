@@ -40,6 +40,7 @@ PrivateDevice::PrivateDevice(uint64_t bytes, const DeviceOptions& options) : opt
   if (merapi_serve(path_.c_str(), &lease, &error) < 0) throw std::runtime_error(error.message);
   wake_.fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   context_ = std::make_unique<Context>(options_, lease, path_, wake_.fd);
+  context_->wait_for_engine();
 }
 
 PrivateDevice::Descriptor::~Descriptor() {

@@ -51,6 +51,7 @@ void run(const graph::Image& image, const graph::Window& window, const ReplayOpt
   how.pauses = options.pauses;
   how.pause_every_us = options.pause_every_us;
   graph::trace(window, answers, how, &result->trace);
+  result->finished = true;
   if (expected) {
     const auto& [klasses, deferred] = std::tie(result->trace.klasses, result->trace.deferred);
     const graph::Difference d = graph::compare(window, heap, bitmap, *expected, klasses, deferred);
@@ -75,11 +76,11 @@ ReplayResult replay(const graph::Image& image, const graph::Window& window, cons
   if (text.is_object()) result.g1_seconds = text.value("g1_mark_ms", 0.0) / 1e3;
   try {
     run(image, window, options, &result);
-  } catch (const graph::Broken& e) {
+  } catch (const graph::Error& e) {
+    // Cycles are counted from 1: without one no device has taken the window.
+    if (result.trace.cycle == 0) throw;
     result.problem = e.what();
-    result.fault = e.fault;
-  } catch (const std::exception& e) {
-    result.problem = e.what();
+    if (const auto* broken = dynamic_cast<const graph::Broken*>(&e)) result.fault = broken->fault;
   }
   merapi_revoke(window.get());
   return result;
@@ -91,12 +92,12 @@ std::string to_json(const ReplayResult& r) {
               {"checked", r.checked},
               {"device", reinterpret_cast<const char*>(t.device.name)},
               {"kind", merapi_kind_name(t.device.kind)},
-              {"seconds", t.seconds},
               {"deferred", t.deferred.size()},
               {"shapes_seen", t.klasses.size()},
               {"submitted", t.answers},
               {"unanswered", t.unanswered},
               {"pause_us", t.pause_us}};
+  if (r.finished) out["seconds"] = t.seconds;
   if (!r.problem.empty()) out["problem"] = r.problem;
   if (r.fault != 0) out["fault"] = merapi_fault_name(r.fault);
   if (r.g1_seconds > 0) {
@@ -107,12 +108,14 @@ std::string to_json(const ReplayResult& r) {
   if (r.lines.objects != 0) {
     out["lines_needed"] = {{"objects", r.lines.objects}, {"heap", r.lines.heap}, {"bitmap", r.lines.bitmap}};
   }
+  if (!r.finished) return out.dump();
   for (const auto& [index, name] : graph::counter_names()) out["counters"][name] = t.counters[index];
   return out.dump();
 }
 
 std::string to_text(const ReplayResult& r) {
   const graph::TraceResult& t = r.trace;
+  if (!r.finished) return r.problem + "\n";
   char line[512];
   std::string out;
   auto add = [&](const char* name, double value, const char* unit) {

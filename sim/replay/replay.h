@@ -32,6 +32,7 @@ struct ReplayResult {
   std::string problem;  // empty: the device finished, and with `check` its result is right
   bool checked = false;
   uint32_t fault = 0;        // enum merapi_fault
+  bool finished = false;     // the trace; else there are no counters and no time
   graph::TraceResult trace;  // as far as it came
   double g1_seconds = 0;     // stock marking of the same heap, from the image; 0: not known
   LinesNeeded lines;         // with `lines`
@@ -39,7 +40,8 @@ struct ReplayResult {
 };
 
 // Load `image` into `window` (open, of at least its size, no device attached), attach, trace one cycle. The window is
-// revoked afterwards. Never throws for what a device or an image does wrong: see `problem`.
+// revoked afterwards. What a device does wrong that has taken the window is the result's `problem`. Throws
+// std::runtime_error when it does not come to a trace: the image cannot be loaded, or no device takes the window.
 ReplayResult replay(const graph::Image& image, const graph::Window& window, const ReplayOptions& options);
 
 // The result as JSON text (one object).

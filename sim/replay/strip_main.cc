@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // merapi-strip: a saved window without its program's data. See merapi-strip.1.
+#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <CLI/CLI.hpp>
@@ -23,6 +24,7 @@ int main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }
+  spdlog::set_default_logger(spdlog::stderr_color_mt("merapi-strip"));
   spdlog::set_level(spdlog::level::warn);
   try {
     merapi::sim::StripResult result = merapi::sim::strip(merapi::graph::Image(from), to);

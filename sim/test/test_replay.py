@@ -3,9 +3,10 @@
 
 import json
 import subprocess
+import time
 
 import pytest
-from device_processes import binary
+from device_processes import BINARIES, binary
 
 
 def replay(*arguments):
@@ -64,18 +65,87 @@ def test_damaged_image_is_refused(folder):
     for at in range(len(data) // 2, len(data) // 2 + 4096):
         data[at] ^= 0x5A
     damaged.write_bytes(data)
-    run, result = replay(damaged, "--check", "--json")
-    assert run.returncode in (1, 3), run
-    assert result is None or not result["ok"]
-    assert run.stderr or result["problem"]
+    run, _ = replay(damaged, "--check", "--json")
+    refused(run, "checksum")
+
+
+def refused(run, reason):
+    """The image or the device cannot be used: the reason, and nothing that looks like a result."""
+    assert run.returncode == 3 and not run.stdout, run
+    assert reason in run.stderr, run
 
 
 def test_what_cannot_be_replayed(folder):
-    (folder / "text").write_text("not an image")
-    run, _ = replay(folder / "text")
-    assert run.returncode == 3 and run.stderr
+    text = folder / "text"
+    text.write_text("not an image")
+    run, _ = replay(text)
+    refused(run, "expected a saved window at ")
     run, _ = replay(folder / "missing")
     assert run.returncode == 2
     image, _ = save(folder, 6)
-    run, _ = replay(image, "--socket", folder / "nobody")
-    assert run.returncode in (1, 3)
+    for socket in (folder / "nobody", text):
+        for arguments in ([], ["--json"]):
+            run, _ = replay(image, "--socket", socket, *arguments)
+            refused(run, str(socket))
+
+
+@pytest.fixture
+def rogue(folder):
+    """rogue(mode): the socket of a device that goes wrong in that way; it ends with the test."""
+    started = []
+
+    def start(mode):
+        socket = folder / f"{mode}.sock"
+        command = [binary("merapi-rogue"), "--socket", socket, "--mode", mode]
+        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, text=True))
+        assert started[-1].stdout.readline().startswith("ready ")
+        return socket
+
+    yield start
+    for process in started:
+        process.kill()
+        process.wait(10)
+
+
+def test_a_device_that_does_not_take_the_window(folder, rogue):
+    image, _ = save(folder, 6)
+    run, _ = replay(image, "--socket", rogue("wrong-version"))
+    refused(run, "expected a device of contract version ")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--json"]])
+def test_a_device_that_fails_in_the_trace(start, folder, arguments):
+    """It has taken the window and failed: that is a result, but one without counters and time."""
+    image, _ = save(folder, 6)
+    device = start("--socket", folder / "s")
+    device.wait_event("ready")
+    endless = ["--pauses", "100000000", "--patience-us", "300000"]
+    command = [binary("merapi-replay"), image, "--socket", folder / "s", *endless, *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    end = time.monotonic() + 30
+    while not any(context["state"] in ("tracing", "paused") for context in device.status()):
+        assert time.monotonic() < end, "no trace began"
+    device.kill()
+    out, _ = process.communicate(timeout=30)
+    assert process.returncode == 1 and out.count("\n") == 1, out
+    if arguments:
+        result = json.loads(out)
+        assert not result["ok"] and "did not acknowledge a pause" in result["problem"]
+        assert "counters" not in result and "seconds" not in result
+    else:
+        assert out.endswith("the device did not acknowledge a pause\n")
+
+
+@pytest.mark.parametrize("content", [b"no library", None])
+def test_a_simulated_tracer_that_does_not_load(folder, content):
+    """A device process says so before any host connects."""
+    image, _ = save(folder, 6)
+    library = folder / "merapi-rtl-sim-small.so"
+    library.write_bytes((BINARIES / "../lib/libmerapi.so").read_bytes() if content is None else content)
+    rtl = ["--rtl", "--preset", "sim-small", "--rtl-folder", folder]
+    run, _ = replay(image, *rtl)
+    refused(run, str(library))
+    assert "make rtl-simulations" in run.stderr and "merapi-device" not in run.stderr
+    command = [binary("merapi-device"), *rtl, "--socket", folder / "s"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    refused(run, str(library))

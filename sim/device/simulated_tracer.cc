@@ -6,6 +6,8 @@
 #include <filesystem>
 #include <stdexcept>
 
+#include "sim/device/memory_configuration.h"
+
 namespace merapi::sim {
 namespace {
 
@@ -65,6 +67,19 @@ rtl::PluginMake load(const std::string& path) {
   return symbol<rtl::PluginMake>(library, rtl::kPluginMakeSymbol, path);
 }
 
+// From a memory's name to the file that describes it.
+void find_memory(const fs::path& folder, RtlChoice* choice) {
+  std::error_code error;
+  fs::path known = folder / "memory" / (choice->memory + ".ini");
+  if (fs::exists(known, error)) {
+    choice->memory = known.string();
+  } else if (!fs::exists(choice->memory, error)) {
+    throw std::runtime_error("expected a memory of ideal, " + list(folder / "memory", "", ".ini") +
+                             ", or the path of a DRAMsim3 configuration, found '" + choice->memory + "'");
+  }
+  check_memory_configuration(choice->memory);
+}
+
 }  // namespace
 
 RtlChoice choose_rtl(const RtlOptions& o) {
@@ -79,16 +94,9 @@ RtlChoice choose_rtl(const RtlOptions& o) {
                              list(folder, kPrefix, ".so") + "; run: make rtl-simulations RTL_SIMULATIONS=" + o.preset +
                              ":" + (kind.empty() ? "fast" : "waves"));
   }
-  load(choice.library);
   choice.memory_name = choice.memory = o.memory.empty() ? memory_of(o.preset) : o.memory;
-  if (choice.memory == "ideal") return choice;
-  fs::path known = folder / "memory" / (choice.memory + ".ini");
-  if (fs::exists(known, error)) {
-    choice.memory = known.string();
-  } else if (!fs::exists(choice.memory, error)) {
-    throw std::runtime_error("expected a memory of ideal, " + list(folder / "memory", "", ".ini") +
-                             ", or the path of a DRAMsim3 configuration, found '" + choice.memory + "'");
-  }
+  if (choice.memory != "ideal") find_memory(folder, &choice);
+  load(choice.library);
   return choice;
 }
 

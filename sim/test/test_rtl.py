@@ -2,11 +2,12 @@
 """The simulated tracer in the device process and in replay: what the model does there, it does."""
 
 import json
+import re
 import subprocess
 import time
 
 import pytest
-from device_processes import RTL, binary, finish, simulated_tracer
+from device_processes import BINARIES, RTL, binary, finish, simulated_tracer
 from test_replay import replay, save
 
 # What does not depend on the order of tracing. Greys that a full store dropped are read again.
@@ -114,6 +115,52 @@ def test_what_is_not_there_is_named(folder):
         timeout=30,
     )
     assert run.returncode == 3 and "abacus" in run.stderr
+
+
+DRAM = (BINARIES / "../../rtl/lib/memory/ddr4-2400.ini").resolve()
+# What a configuration is changed to, and what is said of it.
+DAMAGED = {
+    "no timing": (r"(?s)\[timing\].*?(?=\n\[)", "", "found no [timing];"),
+    "no keys": (r"\n(tRCD|BL|rows)\b[^\n]*", "", "found no rows in [dram_structure], BL in [dram_structure], tRCD (or"),
+    "a word for a number": (r"\nCL\b[^\n]*", "\nCL = fast", "CL above 0 in [timing], found 'fast'"),
+    "continued": (r"\n(CL\b)", r"\n \1", "found no CL in [timing];"),
+    "an abacus": (r"DDR4", "abacus", "found 'abacus'"),
+    "a field twice": (r"rorabacobgch", "rorabacobgco", "found 'rorabacobgco'"),
+    "channels": (r"channels *= *1", "channels = 8", "found '8'"),
+    "no device": (r"bus_width *= *64", "bus_width = 4", "found '4'"),
+}
+
+
+@pytest.mark.parametrize("kind", DAMAGED)
+def test_a_memory_that_says_too_little_is_refused(folder, kind):
+    """DRAMsim3 would take values of its own, and the result would be invented."""
+    image, _ = save(folder, 8)
+    pattern, new, told = DAMAGED[kind]
+    text = DRAM.read_text()
+    own = folder / "own.ini"
+    own.write_text(re.sub(pattern, new, text))
+    run, _ = replay(image, *RTL, "--memory", own)
+    assert run.returncode == 3 and not run.stdout and told in run.stderr and str(own) in run.stderr, run
+
+
+def test_a_memory_of_one_s_own(folder):
+    """What is behind a number does not matter to DRAMsim3."""
+    image, _ = save(folder, 8)
+    own = folder / "own.ini"
+    own.write_text(re.sub(r"\n(tCK[^\n]*)", r"\n\1 (of 2400 MT/s)", DRAM.read_text()))
+    run, result = replay(image, *RTL, "--memory", own, "--check", "--json")
+    assert run.returncode == 0 and result["memory"] == str(own), run
+
+
+def test_a_file_of_another_kind_is_no_memory(folder):
+    image, _ = save(folder, 8)
+    other = folder / "T.java"
+    other.write_text("class T {\n  int x = 1;\n}\n")
+    run, _ = replay(image, *RTL, "--memory", other)
+    assert run.returncode == 3 and "found no [dram_structure], [timing], [system];" in run.stderr, run
+    command = [binary("merapi-device"), *RTL, "--memory", folder, "--socket", folder / "s"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=30)
+    assert run.returncode == 3 and "found another kind of file" in run.stderr, run
 
 
 def test_an_aged_window_is_the_same_graph(folder):

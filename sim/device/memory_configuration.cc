@@ -1,0 +1,183 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "sim/device/memory_configuration.h"
+
+#include <algorithm>
+#include <cctype>
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <map>
+#include <stdexcept>
+#include <vector>
+
+namespace merapi::sim {
+namespace {
+
+using Section = std::map<std::string, std::string>;
+using Sections = std::map<std::string, Section>;
+
+// Numbers and words that every one of DRAMsim3's own configurations states, as it spells them.
+struct Needed {
+  const char* section;
+  std::vector<const char*> numbers, words;
+};
+const std::vector<Needed>& needed() {
+  static const std::vector<Needed> all = {
+      {"dram_structure", {"bankgroups", "banks_per_group", "rows", "columns", "device_width"}, {"protocol"}},
+      {"timing", {"tCK", "CL", "CWL", "tRAS", "tRP", "tRFC", "tWR", "tFAW"}, {}},
+      {"system",
+       {"channel_size", "channels", "bus_width", "cmd_queue_size", "trans_queue_size"},
+       {"address_mapping", "queue_structure", "row_buf_policy"}},
+  };
+  return all;
+}
+
+std::string lower(std::string text) {
+  for (char& c : text) c = char(std::tolower(static_cast<unsigned char>(c)));
+  return text;
+}
+
+std::string trimmed(const std::string& text) {
+  constexpr const char* kSpace = " \t\r\n\f\v";
+  const size_t first = text.find_first_not_of(kSpace);
+  return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
+}
+
+// As DRAMsim3 reads it: names in any case, a line that begins with a blank continues the value before it, comments
+// begin with ';' after a blank.
+Sections read(const std::string& path) {
+  Sections sections;
+  std::ifstream in(path);
+  std::string line, section;
+  bool continues = false;
+  while (std::getline(in, line)) {
+    const std::string text = trimmed(line);
+    if (text.empty() || text[0] == ';' || text[0] == '#') continue;
+    if (continues && std::isspace(static_cast<unsigned char>(line[0]))) continue;
+    const size_t bracket = text.find(']'), sign = text.find_first_of("=:");
+    if (text[0] == '[' && bracket != std::string::npos) {
+      section = lower(text.substr(1, bracket - 1));
+      sections[section];
+      continues = false;
+    } else if (text[0] != '[' && sign != std::string::npos) {
+      std::string value = text.substr(sign + 1);
+      for (const char* comment : {" ;", "\t;"}) value = value.substr(0, value.find(comment));
+      sections[section][lower(trimmed(text.substr(0, sign)))] = trimmed(value);
+      continues = true;
+    }
+  }
+  return sections;
+}
+
+// A number, and behind it nothing or what nobody takes for a part of it ("0.666 (1/1.5)").
+bool is_number(const std::string& text, bool may_be_0 = false) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  const bool ends = *end == 0 || *end == ';' || std::isspace(static_cast<unsigned char>(*end));
+  return end != text.c_str() && ends && (value > 0 || (may_be_0 && value == 0));
+}
+
+class Check {
+ public:
+  explicit Check(const std::string& path) : path_(path), sections_(read(path)) {}
+
+  void run() {
+    for (const Needed& n : needed()) {
+      if (sections_.count(n.section) == 0) missing(std::string("[") + n.section + "]");
+    }
+    refuse_missing();
+    for (const Needed& n : needed()) {
+      for (const char* key : n.numbers) number(n.section, key);
+      for (const char* key : n.words) {
+        if (find(n.section, key) == nullptr) missing(key, n.section);
+      }
+    }
+    burst();
+    row_to_column();
+    refuse_missing();
+    one_of("dram_structure", "protocol",
+           {"DDR3", "DDR4", "GDDR5", "GDDR5X", "GDDR6", "LPDDR", "LPDDR3", "LPDDR4", "HBM", "HBM2", "HMC"});
+    one_of("system", "queue_structure", {"PER_BANK", "PER_RANK"});
+    one_of("system", "row_buf_policy", {"OPEN_PAGE", "CLOSE_PAGE"});
+    one_of("system", "refresh_policy", {"RANK_LEVEL_SIMULTANEOUS", "RANK_LEVEL_STAGGERED", "BANK_LEVEL_STAGGERED"});
+    address_mapping();
+    // Each port of the tracer has a channel of its own.
+    if (value_of("system", "channels") != 1) found_instead("system", "channels", "1");
+    if (value_of("system", "bus_width") < value_of("dram_structure", "device_width"))
+      found_instead("system", "bus_width", "of at least a device's width");
+  }
+
+ private:
+  const std::string* find(const std::string& section, const std::string& key) const {
+    const auto s = sections_.find(section);
+    if (s == sections_.end()) return nullptr;
+    const auto value = s->second.find(lower(key));
+    return value == s->second.end() ? nullptr : &value->second;
+  }
+  double value_of(const char* section, const char* key) const {
+    return std::strtod(find(section, key)->c_str(), nullptr);
+  }
+  void missing(const std::string& what) { missing_ += (missing_.empty() ? "" : ", ") + what; }
+  void missing(const std::string& key, const std::string& section) { missing(key + " in [" + section + "]"); }
+  void refuse_missing() const {
+    if (missing_.empty()) return;
+    throw std::runtime_error("expected a DRAMsim3 configuration at " + path_ + ", found no " + missing_ +
+                             "; the manual page of merapi-device says what --memory takes");
+  }
+  void found_instead(const std::string& section, const std::string& key, const std::string& wanted) const {
+    throw std::runtime_error("expected a DRAMsim3 configuration of one channel at " + path_ + ", with " + key + " " +
+                             wanted + " in [" + section + "], found '" + *find(section, key) + "'");
+  }
+  void number(const char* section, const char* key) {
+    const std::string* value = find(section, key);
+    if (value == nullptr) {
+      missing(key, section);
+    } else if (!is_number(*value)) {
+      found_instead(section, key, "above 0");
+    }
+  }
+  // 0 stands for a bus that takes no time; an HMC has its blocks instead.
+  void burst() {
+    const std::string *value = find("dram_structure", "BL"), *protocol = find("dram_structure", "protocol");
+    if (value == nullptr && (protocol == nullptr || *protocol != "HMC")) missing("BL", "dram_structure");
+    if (value != nullptr && !is_number(*value, true)) found_instead("dram_structure", "BL", "of at least 0");
+  }
+  // One time for both directions, or two.
+  void row_to_column() {
+    if (find("timing", "tRCD") != nullptr) return number("timing", "tRCD");
+    if (find("timing", "tRCDRD") == nullptr) return missing("tRCD (or tRCDRD and tRCDWR)", "timing");
+    number("timing", "tRCDRD");
+    number("timing", "tRCDWR");
+  }
+  // A word that may be missing.
+  void one_of(const char* section, const char* key, const std::vector<std::string>& words) const {
+    const std::string* value = find(section, key);
+    if (value == nullptr || std::find(words.begin(), words.end(), *value) != words.end()) return;
+    std::string names;
+    for (const std::string& word : words) names += (names.empty() ? "of " : ", ") + word;
+    found_instead(section, key, names);
+  }
+  void address_mapping() const {
+    const std::string value = *find("system", "address_mapping");
+    std::vector<std::string> fields;
+    for (size_t i = 0; i < value.size(); i += 2) fields.push_back(value.substr(i, 2));
+    std::sort(fields.begin(), fields.end());
+    if (fields == std::vector<std::string>{"ba", "bg", "ch", "co", "ra", "ro"}) return;
+    found_instead("system", "address_mapping", "of the six fields ro, ra, ba, bg, co, ch");
+  }
+
+  const std::string path_;
+  const Sections sections_;
+  std::string missing_;
+};
+
+}  // namespace
+
+void check_memory_configuration(const std::string& path) {
+  std::error_code error;
+  if (!std::filesystem::is_regular_file(path, error))
+    throw std::runtime_error("expected a DRAMsim3 configuration at " + path + ", found another kind of file");
+  Check(path).run();
+}
+
+}  // namespace merapi::sim

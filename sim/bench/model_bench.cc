@@ -136,8 +136,8 @@ int main(int argc, char** argv) {
   app.add_option("--stack-entries", options.stack_entries)->capture_default_str();
   app.add_flag("--strict", options.strict);
   app.add_flag("--json", json, "one JSON object a line");
-  app.add_flag("--rtl", rtl, "simulate the tracer instead");
-  merapi::sim::add_rtl_options(&app, &rtl_options);
+  auto* simulated = app.add_flag("--rtl", rtl, "simulate the tracer instead");
+  merapi::sim::add_rtl_options(&app, simulated, &rtl_options);
   CLI11_PARSE(app, argc, argv);
   if (names.empty()) names = heap_names();
   auto size = [&](const std::string& name) { return uint64_t(scale * (name == "hashmap" ? 5e6 : 1e7)); };

@@ -10,6 +10,17 @@
 #include "merapi/contract.h"
 
 namespace merapi::sim {
+namespace {
+
+// The identity's field ends with a zero.
+constexpr size_t kNameMost = sizeof(merapi_device_identity::name) - 1;
+
+std::string name_that_fits(const std::string& name) {
+  if (name.size() <= kNameMost) return "";
+  return "expected at most " + std::to_string(kNameMost) + " characters, found " + std::to_string(name.size());
+}
+
+}  // namespace
 
 WindowPart part_of(const std::string& window) {
   static const std::regex kPart("(.+)@([0-9]{1,18})\\+([0-9]{1,18})");
@@ -42,8 +53,10 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   app.add_option("--size", o->size, "make window files at least this large, creating them when needed (4G, 512M, ...)")
       ->transform(CLI::AsSizeValue(false));
 
-  add_rtl_options(&app, &o->rtl);
-  app.add_option("--name", o->common.name, "name told to hosts (at most 23 characters)")->capture_default_str();
+  add_rtl_options(&app, simulated, &o->rtl);
+  app.add_option("--name", o->common.name, "name told to hosts (at most 23 characters)")
+      ->capture_default_str()
+      ->check(name_that_fits);
   auto* patience = app.add_option("--patience-us", o->common.patience_us, "how long hosts wait for an acknowledgement");
   patience->capture_default_str()->check(CLI::Range(1u, 600'000'000u));
   std::string coherence = "coherent";

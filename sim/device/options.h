@@ -13,7 +13,8 @@
 
 namespace CLI {
 class App;
-}
+class Option;
+}  // namespace CLI
 
 namespace merapi::sim {
 
@@ -44,8 +45,9 @@ struct DeviceOptions {
 // How long hosts wait for an acknowledgement of a simulated tracer: thousands of its cycles, on a busy machine.
 inline constexpr uint32_t kRtlPatienceUs = 30'000'000;
 
-// Options that choose a simulated tracer, for any command line. The flag itself is the caller's.
-void add_rtl_options(CLI::App* app, RtlOptions* options);
+// Options that choose a simulated tracer, for any command line. None is taken without the flag `rtl`, the caller's own:
+// another engine's result would be read as this one's.
+void add_rtl_options(CLI::App* app, CLI::Option* rtl, RtlOptions* options);
 
 // What --window names: PATH, or PATH@OFFSET+BYTES for a part of a file or device.
 struct WindowPart {

@@ -7,18 +7,22 @@
 
 namespace merapi::sim {
 
-void add_rtl_options(CLI::App* app, RtlOptions* o) {
+void add_rtl_options(CLI::App* app, CLI::Option* rtl, RtlOptions* o) {
   static const std::map<std::string, uint32_t> kStates = {{"tracing", MERAPI_DEVICE_STATE_TRACING},
                                                           {"idle", MERAPI_DEVICE_STATE_IDLE},
                                                           {"paused", MERAPI_DEVICE_STATE_PAUSED},
                                                           {"faulted", MERAPI_DEVICE_STATE_FAULTED}};
-  app->add_option("--preset", o->preset, "with --rtl: which tracer (ddr4-1ch, sim-small, ...)")->capture_default_str();
+  app->add_option("--preset", o->preset, "with --rtl: which tracer (ddr4-1ch, sim-small, ...)")
+      ->capture_default_str()
+      ->needs(rtl);
   app->add_option(
-      "--memory", o->memory,
-      "with --rtl: memory time; ideal, ddr4-2400 or hbm2 (DRAMsim3, a channel for each port), or a DRAMsim3 "
-      "configuration; by default what suits the preset");
-  app->add_option("--rtl-folder", o->folder, "with --rtl: where the simulated tracers are");
+         "--memory", o->memory,
+         "with --rtl: memory time; ideal, ddr4-2400 or hbm2 (DRAMsim3, a channel for each port), or a DRAMsim3 "
+         "configuration; by default what suits the preset")
+      ->needs(rtl);
+  app->add_option("--rtl-folder", o->folder, "with --rtl: where the simulated tracers are")->needs(rtl);
   auto* waves = app->add_option("--trace-waves", o->waves.file, "with --rtl: write a waveform (VCD) to this file");
+  waves->needs(rtl);
   auto* from = app->add_option("--trace-from", o->waves.from, "its first cycle");
   app->add_option("--trace-on", o->waves.on_state, "or: begin when the device first comes into this state")
       ->transform(CLI::CheckedTransformer(kStates))

@@ -31,8 +31,9 @@ int main(int argc, char** argv) {
   app.add_option("image", path, "saved window")->required()->check(CLI::ExistingFile);
   auto* at = app.add_option("--socket", socket, "device process to use");
   auto* own = app.add_flag("--model", model, "the functional model in this process (default)")->excludes(at);
-  app.add_flag("--rtl", rtl, "the tracer's RTL, simulated in this process")->excludes(at)->excludes(own);
-  add_rtl_options(&app, &device_options.rtl);
+  auto* simulated = app.add_flag("--rtl", rtl, "the tracer's RTL, simulated in this process");
+  simulated->excludes(at)->excludes(own);
+  add_rtl_options(&app, simulated, &device_options.rtl);
   app.add_flag("--check", options.check, "compare the result with a walk on the CPU");
   app.add_flag("--lines", options.lines, "count the memory lines that any tracer needs");
   app.add_flag("--json", as_json, "print one JSON object");

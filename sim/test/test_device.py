@@ -55,6 +55,11 @@ def test_version_and_help():
         ["--model", "--socket", "/tmp/x", "--stack-entries", "1"],
         ["--model", "--socket", "/tmp/x", "--coherence", "perhaps"],
         ["--model", "--socket", "/tmp/x", "--no-such-option"],
+        ["--model", "--socket", "/tmp/x", "--preset", "sim-small"],
+        ["--model", "--socket", "/tmp/x", "--memory", "ideal"],
+        ["--model", "--socket", "/tmp/x", "--rtl-folder", "/tmp"],
+        ["--model", "--socket", "/tmp/x", "--trace-waves", "/tmp/x.vcd"],
+        ["--model", "--socket", "/no/such/folder/x", "--name", "n" * 24],
     ],
 )
 def test_wrong_command_line(arguments):
@@ -64,6 +69,8 @@ def test_wrong_command_line(arguments):
 
 
 def test_cannot_serve(folder):
+    result = run("--model", "--socket", folder / "no" / "such" / "folder", "--name", "n" * 23)
+    assert result.returncode == 3
     result = run("--model", "--window", folder / "missing")
     assert result.returncode == 3 and "missing" in result.stderr
     result = run("--model", "--socket", folder / "no" / "such" / "folder")

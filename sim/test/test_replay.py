@@ -69,6 +69,17 @@ def test_damaged_image_is_refused(folder):
     refused(run, "checksum")
 
 
+@pytest.mark.parametrize(
+    "option", [("--preset", "sim-small"), ("--memory", "ideal"), ("--rtl-folder", "/"), ("--trace-waves", "/x")]
+)
+def test_options_of_a_simulated_tracer_alone(folder, option):
+    """Without --rtl they would be those of nobody, and the model's result be taken for the tracer's."""
+    image, _ = save(folder, 6)
+    for others in ([], ["--model"], ["--socket", folder / "s"]):
+        run, _ = replay(image, *option, *others)
+        assert run.returncode == 2 and not run.stdout and f"{option[0]} requires --rtl" in run.stderr, run
+
+
 def refused(run, reason):
     """The image or the device cannot be used: the reason, and nothing that looks like a result."""
     assert run.returncode == 3 and not run.stdout, run

@@ -9,7 +9,8 @@ write after `java`, further JVM flags included (they win over those set here):
   make run APP="-Xmx4g -cp classes Main args"     make run APP="-jar server.jar"
 
 The report is build/run/report.json, the JVM's log build/run/jvm.log.
-Status: 0 success, 1 a check failed, 2 wrong use, otherwise the program's own.
+Status: 0 success, 1 a check failed, 2 wrong use, 130 stopped; that of a program that
+failed is the program's own (128 and the signal's number when a signal ended it).
 """
 
 import argparse
@@ -32,7 +33,7 @@ BUILD = ROOT / "build"
 OUT = BUILD / "run"
 sys.path.insert(0, str(ROOT / "tools"))
 
-from common import exclusive  # noqa: E402
+from common import exclusive, write_if_changed  # noqa: E402
 
 LEAST_CYCLES = 3
 LEAST_PACKAGES = 10_000
@@ -50,30 +51,40 @@ RTL_PACKAGES = 12_000
 RTL_FLAGS = ["-Xms1g", "-Xmx1g", "-XX:+ExplicitGCInvokesConcurrent"]
 
 
+def packages_in(text):
+    return len(re.findall(r"^Package:", text, re.M))
+
+
+def usable(path, least=LEAST_PACKAGES):
+    """Is this an index from before? A part of one (its writing was cut short) would make a small heap."""
+    return path.exists() and packages_in(path.read_text(errors="replace")) >= least
+
+
 def package_index():
     """File with the machine's Debian package index; of a private apt root when the machine has no lists."""
     path = OUT / "packages.txt"
-    if path.exists():
+    if usable(path):
         return path
-    OUT.mkdir(parents=True, exist_ok=True)
     done = subprocess.run(["apt-cache", "dumpavail"], capture_output=True, text=True)
     text = done.stdout
-    if done.returncode or len(re.findall(r"^Package:", text, re.M)) < LEAST_PACKAGES:
+    if done.returncode or packages_in(text) < LEAST_PACKAGES:
         command = [sys.executable, ROOT / "tools/apt_root.py", "index", "--suite", "bookworm"]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True)
         if done.returncode:
             fail("expected a Debian package index (apt-cache dumpavail), found none and could not fetch one; see above")
         text = done.stdout
-    path.write_text(text)
+        if packages_in(text) < LEAST_PACKAGES:
+            fail(f"expected a Debian package index of {LEAST_PACKAGES} packages, found one of {packages_in(text)}")
+    write_if_changed(path, text.encode())
     return path
 
 
 def part_of_index(packages):
     """File with the first so many packages of the index."""
     path = OUT / f"packages-{packages}.txt"
-    if not path.exists():
+    if not usable(path, min(packages, LEAST_PACKAGES)):
         stanzas = package_index().read_text(errors="replace").split("\n\n")
-        path.write_text("\n\n".join(stanzas[:packages]) + "\n")
+        write_if_changed(path, ("\n\n".join(stanzas[:packages]) + "\n").encode())
     return path
 
 
@@ -183,6 +194,13 @@ def device_options(args):
     return [word for name, value in options if value for word in (name, value)]
 
 
+def exit_status(status, problems):
+    """Of this process, for the program's status (as subprocess tells it) and what was found wrong."""
+    if status == 0:
+        return 1 if problems else 0
+    return status if status > 0 else 128 - status
+
+
 def run(args):
     program = shlex.split(args.app) if args.app.strip() else default_program(args.rounds, args.device)
     java, log = args.jdk / "bin/java", OUT / "jvm.log"
@@ -207,8 +225,11 @@ def run(args):
     for problem in found:
         print(f"run: {problem}", file=sys.stderr)
     if result["cycles"] == 0 and not found:
-        print("run: the program never reached a marking cycle (a smaller -Xmx or System.gc() makes some)")
-    return (status if 0 < status < 128 else 1) if found else 0
+        print(
+            "run: the program never reached a marking cycle (a smaller -Xmx makes some, "
+            "and so does System.gc() with -XX:+ExplicitGCInvokesConcurrent)"
+        )
+    return exit_status(status, found)
 
 
 def main():

@@ -1,0 +1,93 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What `make run` gives the program to work on, and what it makes of the program's end; without a Java machine."""
+
+import os
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import run
+
+ROOT = Path(__file__).resolve().parents[3]
+PACKAGE = "Package: p{0}\nVersion: {0}\nDepends: p{1}\n\n"
+WHOLE = "".join(PACKAGE.format(i, i // 2) for i in range(run.RTL_PACKAGES + 1000))
+PART = WHOLE[: len(WHOLE) // 3]
+
+
+def program(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
+
+
+@pytest.fixture
+def out(tmp_path, monkeypatch):
+    """The folder of the runner's files, and an apt-cache that knows WHOLE."""
+    (tmp_path / "index").write_text(WHOLE)
+    program(tmp_path / "bin/apt-cache", f"#!/bin/sh\necho asked >> {tmp_path}/asked\ncat {tmp_path}/index\n")
+    monkeypatch.setenv("PATH", f"{tmp_path}/bin:{os.environ['PATH']}")
+    monkeypatch.setattr(run, "OUT", tmp_path / "run")
+    return tmp_path / "run"
+
+
+def test_an_index_is_made_once(out):
+    assert run.package_index().read_text() == WHOLE
+    assert run.package_index().read_text() == WHOLE
+    assert run.packages_in(run.part_of_index(50).read_text()) == 50
+    before = (out / "packages-50.txt").stat().st_mtime_ns
+    (out / "packages.txt").unlink()
+    assert run.part_of_index(50).stat().st_mtime_ns == before
+    assert (out.parent / "asked").read_text() == "asked\n"
+    assert [path.name for path in out.iterdir()] == ["packages-50.txt"]
+
+
+@pytest.mark.parametrize("content", ["", PART, PACKAGE])
+def test_a_part_of_an_index_is_made_again(out, content):
+    out.mkdir()
+    (out / "packages.txt").write_text(content)
+    assert run.package_index().read_text() == WHOLE
+    small = out / f"packages-{run.RTL_PACKAGES}.txt"
+    small.write_text(content)
+    assert run.packages_in(run.part_of_index(run.RTL_PACKAGES).read_text()) == run.RTL_PACKAGES
+
+
+def test_an_index_is_never_seen_half_written(out, monkeypatch):
+    """The file's name is given to what is complete; a process that ends before leaves none."""
+    monkeypatch.setattr(Path, "replace", lambda *_: sys.exit(9))
+    with pytest.raises(SystemExit):
+        run.package_index()
+    assert not (out / "packages.txt").exists()
+
+
+def test_an_index_that_cannot_be_had_is_told(out, monkeypatch, capsys):
+    (out.parent / "index").write_text(PART)
+    monkeypatch.setattr(run.sys, "executable", str(out.parent / "bin/apt-cache"))
+    with pytest.raises(SystemExit):
+        run.package_index()
+    assert f"index of {run.LEAST_PACKAGES} packages, found one of {run.packages_in(PART)}" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def run_with(java, tmp_path):
+    """The runner with this text as `java`."""
+    program(tmp_path / "jdk/bin/java", java)
+    command = [sys.executable, ROOT / "sim/run/run.py", "--jdk", tmp_path / "jdk", "--app", "Main"]
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
+
+
+@pytest.mark.parametrize(
+    "end, status", [("exit 3", 3), ("exit 130", 130), ("exit 200", 200), ("exit 255", 255), ("kill -9 $$", 137)]
+)
+def test_a_failed_program_s_status(tmp_path, end, status):
+    done = run_with(f"#!/bin/sh\n{end}\n", tmp_path)
+    assert done.returncode == status, done.stderr
+    assert "the program ended with status" in done.stderr
+
+
+def test_a_program_without_marking_is_told_what_makes_some(tmp_path):
+    done = run_with("#!/bin/sh\n", tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert "System.gc() with -XX:+ExplicitGCInvokesConcurrent" in done.stdout

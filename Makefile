@@ -114,5 +114,5 @@ where-device: ## print the path of merapi-device (with make -s: nothing else)
 	@echo $(CURDIR)/$(MERAPI_DEVICE)
 
 .PHONY: clean
-clean: ## remove build/ (the cache in ~/.cache/merapi stays)
-	rm -rf build
+clean: ## remove build/ and out/ (the cache in ~/.cache/merapi stays)
+	rm -rf build out

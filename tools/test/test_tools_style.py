@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tree's style checks as tests, and that they do find something."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -50,6 +51,27 @@ def test_make_alone_lists_the_targets():
     assert done.returncode == 0
     for target in ("run", "test", "test-jdk", "bench-jvm", "where-jdk", "where-device", "clean"):
         assert any(line.split()[:1] == [target] for line in done.stdout.splitlines()), target
+
+
+def test_make_clean_leaves_nothing_that_is_built(tmp_path):
+    """Ignored folders of the tree's root are those that builds make."""
+    built = re.findall(r"^/(\w+)/$", (ROOT / ".gitignore").read_text(), re.M)
+    assert built
+    for name in built:
+        (tmp_path / name).mkdir()
+    (tmp_path / "README.md").touch()
+    done = subprocess.run(["make", "-C", tmp_path, "-f", ROOT / "Makefile", "clean"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert [path.name for path in tmp_path.iterdir()] == ["README.md"]
+
+
+def test_readme_has_every_flag_of_the_jvm():
+    patches = "".join(path.read_text() for path in sorted((ROOT / "sw/jvm-patch/patches").glob("*.patch")))
+    flags = re.findall(r"^\+  product\(\w+, (Merapi\w+),", patches, re.M)
+    table = [line for line in (ROOT / "README.md").read_text().splitlines() if line.startswith("| `-XX:")]
+    assert flags
+    for flag in flags:
+        assert any(re.match(rf"\| `-XX:\+?{flag}\b", line) for line in table), flag
 
 
 @pytest.mark.parametrize(

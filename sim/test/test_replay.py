@@ -2,6 +2,7 @@
 """Saved windows traced again by merapi-replay, on its own model and on a device process."""
 
 import json
+import os
 import subprocess
 import time
 
@@ -160,3 +161,24 @@ def test_a_simulated_tracer_that_does_not_load(folder, content):
     command = [binary("merapi-device"), *rtl, "--socket", folder / "s"]
     run = subprocess.run(command, capture_output=True, text=True, timeout=30)
     refused(run, str(library))
+
+
+@pytest.mark.parametrize("program", ["merapi-strip", "merapi-age"])
+def test_copies_replace_no_device_or_pipe(program, folder):
+    image, _ = save(folder, 6)
+    node, pipe, copy = folder / "node", folder / "pipe", folder / "copy"
+    node.symlink_to("/dev/null")
+    os.mkfifo(pipe)
+    for target in (copy, node):
+        subprocess.run([binary(program), image, target], check=True, capture_output=True, timeout=120)
+    assert node.is_symlink() and node.is_char_device()
+    with open(folder / "read", "wb") as read, subprocess.Popen(["cat", pipe], stdout=read) as reader:
+        try:
+            subprocess.run([binary(program), image, pipe], check=True, capture_output=True, timeout=120)
+            assert pipe.is_fifo()
+            assert reader.wait(60) == 0
+        finally:
+            reader.kill()
+    assert (folder / "read").stat().st_size == copy.stat().st_size
+    run, result = replay(folder / "read", "--check", "--json")
+    assert run.returncode == 0 and result["checked"], run

@@ -10,6 +10,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <utility>
 
 #include "cli.h"
 #include "graph/closure.h"
@@ -37,15 +38,19 @@ constexpr uint64_t kWord = 8;
 // size needs the memory of one object.
 class DumpWriter {
  public:
-  explicit DumpWriter(const std::string& path) : path_(path), part_(path + ".part") {
-    out_ = fopen(part_.c_str(), "wbe");
-    if (out_ == nullptr) throw system_failure(errno, "cannot write " + part_);
+  explicit DumpWriter(const std::string& path) : path_(path) {
+    merapi_error error{};
+    const int status = merapi_output_open(path.c_str(), &output_, &error);
+    if (status < 0) throw Failure(exit_of(status), error.message);
+    out_ = fdopen(dup(merapi_output_fd(output_)), "wbe");
+    if (out_ == nullptr) {
+      merapi_output_abandon(output_);
+      throw system_failure(errno, "cannot write " + path_);
+    }
   }
   ~DumpWriter() {
-    if (out_ != nullptr) {
-      fclose(out_);
-      unlink(part_.c_str());
-    }
+    if (out_ != nullptr) fclose(out_);
+    merapi_output_abandon(output_);
   }
   DumpWriter(const DumpWriter&) = delete;
   DumpWriter& operator=(const DumpWriter&) = delete;
@@ -54,25 +59,23 @@ class DumpWriter {
     if (!one->SerializeToString(&buffer_)) throw Failure(kSystem, "an object does not fit into a message");
     one->Clear();
     if (fwrite(buffer_.data(), 1, buffer_.size(), out_) != buffer_.size())
-      throw system_failure(errno, "cannot write " + part_);
+      throw system_failure(errno, "cannot write " + path_);
     bytes_ += buffer_.size();
   }
   // The dump is complete: it replaces what was at `path`.
   void commit() {
-    const bool fine = fflush(out_) == 0 && fsync(fileno(out_)) == 0;
-    const int code = errno;
-    fclose(out_);
-    out_ = nullptr;
-    if (!fine || rename(part_.c_str(), path_.c_str()) < 0) {
-      unlink(part_.c_str());
-      throw system_failure(fine ? errno : code, "cannot write " + path_);
-    }
+    FILE* const out = std::exchange(out_, nullptr);
+    if (fclose(out) != 0) throw system_failure(errno, "cannot write " + path_);
+    merapi_error error{};
+    const int status = merapi_output_commit(std::exchange(output_, nullptr), &error);
+    if (status < 0) throw Failure(exit_of(status), error.message);
   }
   uint64_t bytes() const { return bytes_; }
 
  private:
-  std::string path_, part_, buffer_;
-  FILE* out_;
+  std::string path_, buffer_;
+  merapi_output* output_ = nullptr;
+  FILE* out_ = nullptr;
   uint64_t bytes_ = 0;
 };
 

@@ -2,6 +2,7 @@
 """merapi save, load, replay, verify, trace, reset and export."""
 
 import os
+import stat
 import subprocess
 
 import pytest
@@ -171,6 +172,43 @@ def test_export_writes_nothing_when_it_fails(folder):
     done = merapi("export", bad, folder / "dump")
     assert done.status == ABSENT
     assert sorted(p.name for p in folder.iterdir()) == ["bad"]
+
+
+@pytest.mark.parametrize("verb", ["save", "export"])
+def test_what_is_no_file_is_written_in_place(verb, window_file, image, folder):
+    source = window_file if verb == "save" else image
+    plain, pipe, node = folder / "plain", folder / "pipe", folder / "node"
+    assert merapi(verb, source, plain).status == OK
+    assert stat.S_IMODE(plain.stat().st_mode) == 0o600
+    os.mkfifo(pipe)
+    with open(folder / "read", "wb") as read, subprocess.Popen(["cat", pipe], stdout=read) as reader:
+        try:
+            done = merapi(verb, source, pipe)
+            assert done.status == OK, done.err
+            assert pipe.is_fifo()
+            assert reader.wait(60) == 0
+        finally:
+            reader.kill()
+    assert (folder / "read").read_bytes() == plain.read_bytes()
+    if os.geteuid() == 0:
+        os.mknod(node, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    else:
+        node.symlink_to("/dev/null")
+    assert merapi(verb, source, node).status == OK
+    assert node.is_char_device()
+    (folder / "nowhere").mkdir()
+    done = merapi(verb, source, folder / "nowhere")
+    assert done.status == USAGE and "found a folder" in done.err
+
+
+def test_files_of_others_are_left_alone(image, folder):
+    """Names that an export once took for itself."""
+    for suffix in (".part", ".tmp"):
+        (folder / f"dump{suffix}").symlink_to(folder / "precious")
+    (folder / "precious").write_text("mine")
+    assert merapi("export", image, folder / "dump").status == OK
+    assert (folder / "precious").read_text() == "mine"
+    assert sorted(p.name for p in folder.iterdir() if p.name.endswith((".tmp", ".part"))) == ["dump.part", "dump.tmp"]
 
 
 def test_verify_finds_a_difference(image, folder, start):

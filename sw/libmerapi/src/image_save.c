@@ -17,7 +17,7 @@
 #define COPY_BYTES (UINT64_C(1) << 20)
 
 struct writer {
-  int fd;
+  int fd; /* -1: only sums */
   struct merapi_checksum sum;
 };
 
@@ -110,7 +110,7 @@ static int write_pages(struct merapi_window* window, const struct extents* exten
         const uint64_t part = bytes - done < COPY_BYTES ? bytes - done : COPY_BYTES;
         memcpy(copy, base + (at - from) + done, part);
         merapi_checksum_add(&writer->sum, copy, part);
-        status = write_all(writer->fd, copy, part);
+        if (writer->fd >= 0) status = write_all(writer->fd, copy, part);
         done += part;
       }
       munmap(base, mapped);
@@ -188,11 +188,21 @@ static int check_answers(const struct merapi_answers* answers, struct merapi_err
 
 /* ---------------------------------------------------------------- file */
 
-static int write_image(struct merapi_window* window, int fd, uint32_t bitmap, const struct merapi_answers* answers,
-                       const char* text, struct merapi_error* error) {
+/* The pages, from where `fd` stands on (-1: nowhere), and their sum. */
+static int sum_pages(struct merapi_window* window, const struct extents* extents, int fd, uint64_t* sum) {
+  struct writer writer = {.fd = fd};
+  merapi_checksum_start(&writer.sum);
+  const int status = write_pages(window, extents, &writer);
+  *sum = merapi_checksum_end(&writer.sum);
+  return status;
+}
+
+/* The header tells the pages' sum and stands before them. Where one cannot go back, as in a pipe, they are read twice.
+ */
+static int write_image(struct merapi_window* window, int fd, bool in_order, uint32_t bitmap,
+                       const struct merapi_answers* answers, const char* text, struct merapi_error* error) {
   struct extents extents = {0};
   struct tables tables = {0};
-  struct writer writer = {.fd = fd};
   int status = find_pages(window, &extents);
   struct merapi_image_header header = {
       .magic = MERAPI_IMAGE_MAGIC,
@@ -214,16 +224,19 @@ static int write_image(struct merapi_window* window, int fd, uint32_t bitmap, co
     merapi_fail(error, status, "cannot collect the window's pages: %s", strerror(-status));
   } else {
     const uint64_t payload = tables.sections.payload;
-    merapi_checksum_start(&writer.sum);
-    if (lseek(fd, (off_t)payload, SEEK_SET) < 0) status = -errno;
-    if (status == 0) status = write_pages(window, &extents, &writer);
-    header.payload_checksum = merapi_checksum_end(&writer.sum);
+    if (!in_order && lseek(fd, (off_t)payload, SEEK_SET) < 0) status = -errno;
+    if (status == 0) status = sum_pages(window, &extents, in_order ? -1 : fd, &header.payload_checksum);
     header.tables_checksum = merapi_checksum_of(tables.bytes + sizeof header, payload - sizeof header);
     header.header_checksum = merapi_checksum_of(&header, offsetof(struct merapi_image_header, header_checksum));
-    if (status == 0) memcpy(tables.bytes, &header, sizeof header);
-    if (status == 0 && lseek(fd, 0, SEEK_SET) < 0) status = -errno;
+    memcpy(tables.bytes, &header, sizeof header);
+    if (status == 0 && !in_order && lseek(fd, 0, SEEK_SET) < 0) status = -errno;
     if (status == 0) status = write_all(fd, tables.bytes, payload);
-    if (status < 0) merapi_fail(error, status, "cannot write the image: %s", strerror(-status));
+    uint64_t sum = header.payload_checksum;
+    if (status == 0 && in_order) status = sum_pages(window, &extents, fd, &sum);
+    if (status < 0)
+      merapi_fail(error, status, "cannot write the image: %s", strerror(-status));
+    else if (sum != header.payload_checksum)
+      status = merapi_fail(error, -EBUSY, "expected a window that nobody writes while it is saved, found a change");
   }
   free(extents.list);
   free(tables.bytes);
@@ -235,19 +248,11 @@ int merapi_image_save(struct merapi_window* window, const char* path, uint32_t b
   if (bitmap > 1) return merapi_fail(error, -EINVAL, "expected bitmap 0 or 1, found %" PRIu32, bitmap);
   int status = answers != NULL ? check_answers(answers, error) : 0;
   if (status < 0) return status;
-  char* temporary;
-  if (asprintf(&temporary, "%s.tmp", path) < 0) return merapi_fail(error, -ENOMEM, "out of memory");
-  const int fd = open(temporary, O_RDWR | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  if (fd < 0) {
-    status = merapi_fail(error, -errno, "cannot make %s: %s", temporary, strerror(errno));
-  } else {
-    status = write_image(window, fd, bitmap, answers, json != NULL ? json : "{}", error);
-    if (close(fd) < 0 && status == 0)
-      status = merapi_fail(error, -errno, "cannot write %s: %s", temporary, strerror(errno));
-    if (status == 0 && rename(temporary, path) < 0)
-      status = merapi_fail(error, -errno, "cannot rename %s to %s: %s", temporary, path, strerror(errno));
-    if (status < 0) unlink(temporary);
-  }
-  free(temporary);
+  struct merapi_output* output;
+  if ((status = merapi_output_open(path, &output, error)) < 0) return status;
+  status = write_image(window, merapi_output_fd(output), merapi_output_in_place(output), bitmap, answers,
+                       json != NULL ? json : "{}", error);
+  if (status == 0) return merapi_output_commit(output, error);
+  merapi_output_abandon(output);
   return status;
 }

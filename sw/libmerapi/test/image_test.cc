@@ -10,6 +10,8 @@
 #include <filesystem>
 #include <fstream>
 #include <random>
+#include <set>
+#include <thread>
 
 #include "stepped.h"
 
@@ -47,6 +49,12 @@ class Image : public Stepped {
   int Save(const merapi_answers* answers = nullptr, const char* json = nullptr, uint32_t bitmap = 1) {
     return merapi_image_save(window_, image_.c_str(), bitmap, answers, json, &error_);
   }
+  bool NothingBeside(const std::set<std::string>& expected) {
+    std::set<std::string> found;
+    for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(image_).parent_path()))
+      found.insert(entry.path().filename());
+    return found == expected;
+  }
   int OpenImage(merapi_image** image) { return merapi_image_open(image_.c_str(), image, &error_); }
   std::string image_ = folder_ / "saved.mwi";
   uint8_t* heap_ = nullptr;
@@ -83,7 +91,6 @@ TEST_F(Image, ComesBackAsItWas) {
   const uint64_t reference[] = {11, 12, 13};
   const merapi_answers answers = {3, key, is_klass, first, reference};
   ASSERT_EQ(Save(&answers, "{\"marking_ms\": 12}"), 0) << error_.message;
-  EXPECT_FALSE(std::filesystem::exists(image_ + ".tmp"));
   EXPECT_LT(std::filesystem::file_size(image_), 32u * 4096);  // zeros are not stored
 
   merapi_image* image = nullptr;
@@ -165,8 +172,69 @@ TEST_F(Image, BadArgumentsAreRefused) {
   const merapi_answers disordered = {2, key, is_klass, falling, reference};
   EXPECT_EQ(Save(&disordered), -EINVAL);
   EXPECT_FALSE(std::filesystem::exists(image_));
-  EXPECT_FALSE(std::filesystem::exists(image_ + ".tmp"));
+  EXPECT_TRUE(NothingBeside({"window"}));
   EXPECT_EQ(merapi_image_save(window_, "/nowhere/at/all", 0, nullptr, nullptr, &error_), -ENOENT);
+}
+
+TEST_F(Image, IsForItsOwnerAloneAndTakesNoNameOfOthers) {
+  const std::string other = image_ + ".tmp", linked = folder_ / "linked";
+  WriteFile(other, "mine");
+  WriteFile(image_, "before");
+  ASSERT_EQ(Save(), 0) << error_.message;
+  EXPECT_EQ(ReadFile(other), "mine");
+  struct stat status {};
+  ASSERT_EQ(stat(image_.c_str(), &status), 0);
+  EXPECT_EQ(status.st_mode & 0777, 0600u);
+  EXPECT_TRUE(NothingBeside({"window", "saved.mwi", "saved.mwi.tmp"}));
+  // A link stays, what it leads to is replaced.
+  WriteFile(linked, "before");
+  std::filesystem::remove(image_);
+  std::filesystem::create_symlink(linked, image_);
+  ASSERT_EQ(Save(), 0) << error_.message;
+  EXPECT_TRUE(std::filesystem::is_symlink(image_));
+  EXPECT_EQ(ReadFile(linked).substr(0, 8), "MERAPIMG");
+}
+
+TEST_F(Image, DevicesAndPipesStayWhatTheyAre) {
+  ASSERT_EQ(Save(), 0) << error_.message;
+  const std::string expected = ReadFile(image_);
+  std::filesystem::remove(image_);
+  ASSERT_EQ(mkfifo(image_.c_str(), 0600), 0);
+  std::string read;
+  std::thread reader([&] { read = ReadFile(image_); });
+  EXPECT_EQ(Save(), 0) << error_.message;
+  EXPECT_TRUE(std::filesystem::is_fifo(image_));
+  // Were the pipe gone, nothing else would let the reader end.
+  const int end = open(image_.c_str(), O_WRONLY | O_NONBLOCK);
+  if (end >= 0) close(end);
+  if (!std::filesystem::is_fifo(image_)) return reader.detach();
+  reader.join();
+  EXPECT_EQ(read, expected);
+  merapi_image* image = nullptr;
+  EXPECT_EQ(OpenImage(&image), -EPROTO) << "a pipe that nobody writes is not waited for";
+
+  std::filesystem::remove(image_);
+  std::filesystem::create_symlink("/dev/null", image_);
+  EXPECT_EQ(Save(), 0) << error_.message;
+  EXPECT_TRUE(std::filesystem::is_symlink(image_));
+  EXPECT_TRUE(std::filesystem::is_character_file(image_));
+}
+
+TEST_F(Image, WhatCannotBeWrittenIsRefusedAndStays) {
+  std::filesystem::create_directory(image_);
+  EXPECT_EQ(Save(), -EINVAL);
+  EXPECT_NE(std::strstr(error_.message, "a folder"), nullptr) << error_.message;
+  EXPECT_TRUE(std::filesystem::is_directory(image_));
+  std::filesystem::remove(image_);
+  std::filesystem::create_symlink("nothing", image_);
+  EXPECT_EQ(Save(), -ENOENT);
+  EXPECT_NE(std::strstr(error_.message, "leads nowhere"), nullptr) << error_.message;
+  EXPECT_TRUE(std::filesystem::is_symlink(image_));
+  EXPECT_TRUE(NothingBeside({"window", "saved.mwi"}));
+  std::filesystem::remove(image_);
+  ASSERT_EQ(mknod(image_.c_str(), S_IFSOCK | 0600, 0), 0);
+  EXPECT_EQ(Save(), -EINVAL);
+  EXPECT_TRUE(std::filesystem::is_socket(image_));
 }
 
 TEST_F(Image, EveryDamagedBitBeforeThePayloadIsSeen) {

@@ -238,7 +238,20 @@ struct merapi_answers {
   const uint64_t* reference; /* first[count] references (addresses) */
 };
 
-/* Save the window of `window` to `path` (replaced atomically). The device must be paused, detached or idle. Pages of
+/* A file that is to appear under its name when it is complete, for its owner alone (0600). It is written under a new
+ * name beside `path`, or beside the file that a link at `path` leads to. A pipe or character device at `path` is
+ * written in place, in order, and stays what it is; anything else is refused (-EINVAL). */
+struct merapi_output; /* opaque */
+MERAPI_API int merapi_output_open(const char* path, struct merapi_output** output, struct merapi_error* error);
+MERAPI_API int merapi_output_fd(const struct merapi_output* output); /* to write to */
+/* A pipe or character device: what was written cannot be gone back to. */
+MERAPI_API bool merapi_output_in_place(const struct merapi_output* output);
+/* Complete: replaces the file. Ends `output`, also with an error; then what was at the path is still there. */
+MERAPI_API int merapi_output_commit(struct merapi_output* output, struct merapi_error* error);
+/* Given up: removes what was written, as far as it was not in place. NULL is allowed. */
+MERAPI_API void merapi_output_abandon(struct merapi_output* output);
+
+/* Save the window of `window` to `path` (see merapi_output_open). The device must be paused, detached or idle. Pages of
  * zeros are not stored. `answers` and `json` may be NULL; `bitmap` is the one that holds the greys. */
 MERAPI_API int merapi_image_save(struct merapi_window* window, const char* path, uint32_t bitmap,
                                  const struct merapi_answers* answers, const char* json, struct merapi_error* error);

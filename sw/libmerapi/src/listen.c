@@ -44,11 +44,13 @@ static int lock_folder(const char* path) {
   return -EBUSY;
 }
 
-/* Does a process listen there? A stopped one counts: its backlog takes the connection or is full. */
+/* Does any process have a socket there, of whatever type? A datagram socket asks without connecting: refused means that
+ * nobody has; another type's socket is "wrong", which is not nobody. A stopped process counts as well. */
 static bool is_live(const struct sockaddr_un* address) {
-  const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int probe = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   if (probe < 0) return true;
-  const bool live = connect(probe, (const struct sockaddr*)address, sizeof *address) == 0 || errno == EAGAIN;
+  const bool live = connect(probe, (const struct sockaddr*)address, sizeof *address) == 0 ||
+                    (errno != ECONNREFUSED && errno != ENOENT);
   close(probe);
   return live;
 }
@@ -62,9 +64,9 @@ static int bind_path(struct merapi_listener* listener, struct merapi_error* erro
       return merapi_fail(error, -EADDRINUSE, "expected a socket or nothing at %s, found another kind of file",
                          listener->path);
     if (is_live(&address))
-      return merapi_fail(error, -EADDRINUSE, "expected a free socket at %s, found that a process listens there",
-                         listener->path);
-    if (unlink(listener->path) < 0)
+      return merapi_fail(error, -EADDRINUSE,
+                         "expected a free socket path at %s, found that another program listens there", listener->path);
+    if (unlink(listener->path) < 0 && errno != ENOENT)
       return merapi_fail(error, -errno, "cannot replace the stale socket %s: %s", listener->path, strerror(errno));
   }
   if (bind(listener->socket, (struct sockaddr*)&address, sizeof address) < 0 || listen(listener->socket, BACKLOG) < 0 ||

@@ -11,6 +11,7 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <fstream>
 #include <iterator>
 #include <vector>
 
@@ -240,6 +241,41 @@ TEST(SocketOpen, NeedsAGeometryAndIsNotForInspection) {
   merapi_close(window);
   const std::string longest(200, 'x');
   EXPECT_EQ(merapi_open(("device:/" + longest).c_str(), &geometry, 0, &window, &error), -EINVAL);
+}
+
+TEST(SocketPath, IsTakenFromNoOtherProgram) {
+  Folder folder;
+  const std::string path = folder / "s";
+  sockaddr_un address{};
+  address.sun_family = AF_UNIX;
+  std::strcpy(address.sun_path, path.c_str());
+  merapi_listener* listener = nullptr;
+  merapi_error error{};
+  for (const int type : {SOCK_STREAM, SOCK_DGRAM, SOCK_SEQPACKET}) {
+    const int other = socket(AF_UNIX, type | SOCK_CLOEXEC, 0);
+    ASSERT_EQ(bind(other, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+    for (const bool listens : {false, true}) {
+      EXPECT_TRUE(!listens || type == SOCK_DGRAM || listen(other, 1) == 0);
+      EXPECT_EQ(merapi_listen(path.c_str(), &listener, &error), -EADDRINUSE) << type << listens;
+      EXPECT_NE(std::strstr(error.message, "another program listens there"), nullptr) << error.message;
+      merapi_listener_close(listener);
+      ASSERT_TRUE(std::filesystem::is_socket(path)) << type << listens;
+    }
+    close(other);
+    // Now it is nobody's.
+    ASSERT_EQ(merapi_listen(path.c_str(), &listener, &error), 0) << error.message;
+    merapi_listener_close(listener);
+    EXPECT_FALSE(std::filesystem::exists(path));
+  }
+  for (const bool folder_there : {false, true}) {
+    if (folder_there)
+      std::filesystem::create_directory(path);
+    else
+      std::ofstream(path) << "mine";
+    EXPECT_EQ(merapi_listen(path.c_str(), &listener, &error), -EADDRINUSE);
+    EXPECT_TRUE(std::filesystem::exists(path));
+    std::filesystem::remove(path);
+  }
 }
 
 }  // namespace

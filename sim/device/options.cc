@@ -8,6 +8,7 @@
 #include <regex>
 
 #include "merapi/contract.h"
+#include "sim/device/checks.h"
 
 namespace merapi::sim {
 namespace {
@@ -46,9 +47,11 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   auto* simulated = engine->add_flag("--rtl", rtl, "the tracer's RTL, simulated");
   engine->require_option(1);
   auto* from = app.add_option_group("windows", "Where windows come from");
-  from->add_option("--socket", o->socket, "listen at this unix socket; each host gets a window of its own");
+  from->add_option("--socket", o->socket, "listen at this unix socket; each host gets a window of its own")
+      ->check(not_empty());
   from->add_option("--window", o->windows,
-                   "serve this file or devdax device, or its part PATH@OFFSET+BYTES (repeatable)");
+                   "serve this file or devdax device, or its part PATH@OFFSET+BYTES (repeatable)")
+      ->check(not_empty());
   from->require_option(1, 0);
   app.add_option("--size", o->size, "make window files at least this large, creating them when needed (4G, 512M, ...)")
       ->transform(CLI::AsSizeValue(false));
@@ -78,6 +81,7 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
   app.add_flag("--json", o->json, "print events on stdout as JSON, one object a line; SIGUSR1 asks for a status line");
 
+  refuse_negative(&app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -8,6 +8,7 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
+#include "sim/device/checks.h"
 #include "sim/replay/age.h"
 #include "sim/replay/private_device.h"
 #include "sim/replay/replay.h"
@@ -57,6 +58,7 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(0u, 100u));
   app.add_option("--seed", options.seed, "of the random order")->capture_default_str();
+  refuse_negative(&app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -182,3 +182,22 @@ def test_copies_replace_no_device_or_pipe(program, folder):
     assert (folder / "read").stat().st_size == copy.stat().st_size
     run, result = replay(folder / "read", "--check", "--json")
     assert run.returncode == 0 and result["checked"], run
+
+
+@pytest.mark.parametrize(
+    "command",
+    [["merapi-replay", "--pauses", "-1"], ["merapi-replay", "--patience-us", "-7"], ["merapi-age", "--seed", "-1"]],
+)
+def test_negative_numbers_are_refused(command, folder):
+    image, _ = save(folder, 8)
+    program, *options = command
+    target = [folder / "aged"] if program == "merapi-age" else []
+    run = subprocess.run([binary(program), image, *target, *options], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2
+    assert f"expected a number of at least 0, found {options[1]}" in run.stderr
+
+
+def test_an_empty_socket_is_no_model(folder):
+    image, _ = save(folder, 8)
+    run, _ = replay(image, "--socket", "")
+    assert run.returncode == 2 and "expected a path" in run.stderr

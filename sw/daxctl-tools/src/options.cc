@@ -2,6 +2,7 @@
 #include "options.h"
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
 #include <map>
 
 #include "cli.h"
@@ -9,6 +10,18 @@
 #include "merapi/merapi.h"
 
 namespace merapi::cli {
+namespace {
+
+// A negative number, which would be taken for a large one. Transformations come before checks, the last one first.
+CLI::Option* not_negative(CLI::Option* option) {
+  return option->transform(CLI::Validator(
+      [](std::string& value) {
+        return value.rfind('-', 0) == 0 ? "expected a number of at least 0, found " + value : std::string();
+      },
+      ""));
+}
+
+}  // namespace
 
 Option& Option::required() {
   option_->required();
@@ -31,7 +44,7 @@ Option& Option::between(double low, double high) {
 }
 
 Option& Option::size() {
-  option_->transform(CLI::AsSizeValue(false));
+  not_negative(option_->transform(CLI::AsSizeValue(false)));
   return *this;
 }
 
@@ -45,15 +58,15 @@ Option Verb::option(const std::string& name, std::string& value, const std::stri
 }
 
 Option Verb::option(const std::string& name, double& value, const std::string& help) {
-  return Option(app_->add_option(name, value, help));
+  return Option(not_negative(app_->add_option(name, value, help)));
 }
 
 Option Verb::option(const std::string& name, uint32_t& value, const std::string& help) {
-  return Option(app_->add_option(name, value, help));
+  return Option(not_negative(app_->add_option(name, value, help)));
 }
 
 Option Verb::option(const std::string& name, uint64_t& value, const std::string& help) {
-  return Option(app_->add_option(name, value, help));
+  return Option(not_negative(app_->add_option(name, value, help)));
 }
 
 Option Verb::option(const std::string& name, std::vector<std::string>& value, const std::string& help) {
@@ -61,7 +74,7 @@ Option Verb::option(const std::string& name, std::vector<std::string>& value, co
 }
 
 Option Verb::option(const std::string& name, std::vector<uint64_t>& value, const std::string& help) {
-  return Option(app_->add_option(name, value, help));
+  return Option(not_negative(app_->add_option(name, value, help)));
 }
 
 void Verb::flag(const std::string& name, bool& value, const std::string& help) { app_->add_flag(name, value, help); }
@@ -93,6 +106,14 @@ Verb Cli::verb(const std::string& name, const std::string& description, std::fun
 }
 
 int Cli::main(int argc, char** argv) {
+  if (argc > 1 && argv[1][0] != '-') {
+    const std::string verb = argv[1];
+    const auto& acts = parser_->acts;
+    if (std::none_of(acts.begin(), acts.end(), [&](const auto& act) { return act.first->get_name() == verb; })) {
+      say("expected a verb, found '" + verb + "'; 'merapi --help' lists them");
+      return kUsage;
+    }
+  }
   try {
     parser_->app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -2,14 +2,12 @@
 #include "sim/device/server.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
 #include <spdlog/spdlog.h>
 #include <string.h>
 #include <sys/eventfd.h>
 #include <sys/signalfd.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -37,17 +35,6 @@ Server::~Server() {
   if (wake_fd_ >= 0) close(wake_fd_);
 }
 
-bool Server::make_file(const std::string& path) {
-  struct stat status {};
-  if (stat(path.c_str(), &status) == 0 && !S_ISREG(status.st_mode)) return true;  // a device has its size
-  int fd = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-  bool fine = fd >= 0 && fstat(fd, &status) == 0;
-  if (fine && uint64_t(status.st_size) < options_.size) fine = ftruncate(fd, off_t(options_.size)) == 0;
-  if (!fine) spdlog::error("cannot make {} of {} bytes: {}", path, options_.size, strerror(errno));
-  if (fd >= 0) close(fd);
-  return fine;
-}
-
 bool Server::start(merapi_lease* lease, std::string name) {
   try {
     contexts_.push_back(std::make_unique<Context>(options_, lease, std::move(name), wake_fd_));
@@ -64,9 +51,9 @@ bool Server::open_windows() {
   merapi_error error{};
   for (const std::string& path : options_.windows) {
     const WindowPart part = part_of(path);
-    if (options_.size != 0 && !make_file(part.path)) return false;
     merapi_lease* lease = nullptr;
-    if (merapi_serve_part(part.path.c_str(), part.offset, part.bytes, &lease, &error) < 0) {
+    if ((options_.size != 0 && merapi_make_file(part.path.c_str(), options_.size, &error) < 0) ||
+        merapi_serve_part(part.path.c_str(), part.offset, part.bytes, &lease, &error) < 0) {
       spdlog::error("cannot serve {}: {}", path, error.message);
       return false;
     }

@@ -24,7 +24,6 @@ class Server {
 
  private:
   bool open_windows();
-  bool make_file(const std::string& path);
   bool start(merapi_lease* lease, std::string name);
   void accept_all();
   void reap();

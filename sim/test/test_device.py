@@ -5,6 +5,7 @@ import mmap
 import os
 import random
 import signal
+import socket as sockets
 import struct
 import subprocess
 import time
@@ -60,6 +61,10 @@ def test_version_and_help():
         ["--model", "--socket", "/tmp/x", "--rtl-folder", "/tmp"],
         ["--model", "--socket", "/tmp/x", "--trace-waves", "/tmp/x.vcd"],
         ["--model", "--socket", "/no/such/folder/x", "--name", "n" * 24],
+        ["--model", "--socket", ""],
+        ["--model", "--window", ""],
+        ["--model", "--window", "/tmp/x", "--size", "-5"],
+        ["--model", "--socket", "/tmp/x", "--spin-us", "-1"],
     ],
 )
 def test_wrong_command_line(arguments):
@@ -75,6 +80,40 @@ def test_cannot_serve(folder):
     assert result.returncode == 3 and "missing" in result.stderr
     result = run("--model", "--socket", folder / "no" / "such" / "folder")
     assert result.returncode == 3
+
+
+def test_files_of_others_are_left_alone(folder):
+    for name, content in {
+        "image": b"MERAPIMG" + bytes(20000),
+        "text": b"public class U {}" * 500,
+        "data": b"x" * 8192,
+    }.items():
+        path = folder / name
+        path.write_bytes(content)
+        for size in ([], ["--size", "32M"]):
+            result = run("--model", "--window", path, *size)
+            assert result.returncode == 3 and "choose another path" in result.stderr, result
+            assert path.read_bytes() == content
+
+
+def test_a_file_that_a_killed_device_left_is_served_again(start, folder):
+    for _ in range(2):
+        device = start("--window", folder / "w", "--size", "32M")
+        device.wait_event("ready")
+        time.sleep(0.2)  # it sleeps
+        device.kill()
+    assert any((folder / "w").read_bytes()[:4096]), "the device said nothing of its sleep"
+
+
+@pytest.mark.parametrize("kind", ["SOCK_STREAM", "SOCK_DGRAM"])
+def test_a_socket_of_another_program_is_left_alone(folder, kind):
+    with sockets.socket(sockets.AF_UNIX, getattr(sockets, kind)) as other:
+        other.bind(str(folder / "s"))
+        if kind == "SOCK_STREAM":
+            other.listen()
+        result = run("--model", "--socket", folder / "s")
+        assert result.returncode == 3 and "another program listens there" in result.stderr
+        assert (folder / "s").is_socket()
 
 
 def test_ready_lines_and_clean_end(folder):
@@ -179,8 +218,6 @@ def test_host_killed_while_tracing(start, probes, folder):
 
 
 def test_host_that_says_nothing_delays_nobody(start, probes, folder):
-    import socket as sockets
-
     device = start("--socket", folder / "s")
     device.wait_event("ready")
     silent = sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET)

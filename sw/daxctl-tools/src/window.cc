@@ -19,8 +19,8 @@ namespace {
 
 void truncated(int) {
   static const char kText[] =
-      "merapi: expected the window's file to keep its size, found that it became smaller while it was mapped; make the "
-      "window again\n";
+      "merapi: expected memory behind the window, found that its file became smaller or its file system is full; make "
+      "room, and the window again\n";
   (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
   _exit(kAbsent);
 }

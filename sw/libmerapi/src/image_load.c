@@ -40,7 +40,8 @@ static int write_extents(const struct merapi_image* image, struct merapi_window*
     /* The control page, first of the first extent, is written by its parts. */
     const uint64_t skip = i == 0 ? MERAPI_CONTROL_BYTES : 0;
     const uint64_t bytes = extent[i].pages * MERAPI_IMAGE_PAGE;
-    status = write_range(window, extent[i].offset + skip, from + skip, bytes - skip);
+    status = merapi_reserve(window, extent[i].offset, bytes);
+    if (status == 0) status = write_range(window, extent[i].offset + skip, from + skip, bytes - skip);
     from += bytes;
   }
   return status;
@@ -96,8 +97,9 @@ int merapi_image_load(struct merapi_image* image, struct merapi_window* window, 
     return merapi_fail(error, -ENOMEM, "cannot map %" PRIu64 " bytes of metadata: %s", window->layout.metadata_bytes,
                        strerror(errno));
   status = merapi_zero(window, MERAPI_CONTROL_BYTES, header->window_bytes - MERAPI_CONTROL_BYTES);
+  if (status == 0) status = merapi_reserve(window, 0, window->layout.area[MERAPI_AREA_SPILL].offset);
   if (status == 0) status = write_extents(image, window);
-  if (status < 0) return merapi_fail(error, status, "cannot write the window: %s", strerror(-status));
+  if (status < 0) return merapi_fail(error, status, "cannot write the window %s: %s", window->path, strerror(-status));
   write_control(image, window);
   status = merapi_window_adopt(window, error);
   if (window->cycle < cycle) window->cycle = cycle;

@@ -62,6 +62,7 @@ struct merapi_window {
   char* path;
   int fd;
   bool readonly;
+  bool created;         /* the file is new, and goes again when the window cannot be opened */
   uint64_t bytes;       /* as the transport tells */
   uint64_t granularity; /* mappings start and end at multiples of this */
   int connection;       /* device: the socket; pci: the tracer; -1 when there is none */
@@ -191,6 +192,18 @@ int merapi_control_check(const void* control, uint64_t bytes, struct merapi_layo
 int merapi_lock(int fd, uint64_t first, uint64_t bytes);
 /* Does someone else hold it? 1 yes, 0 no, negative errno. */
 int merapi_lock_held(int fd, uint64_t byte);
+
+/* file.c */
+/* A regular file is only laid out or served where it holds a window or nothing, from `offset` on. -EPROTO otherwise. */
+int merapi_file_check(int fd, const char* path, uint64_t offset, struct merapi_error* error);
+/* -ENOSPC where a tmpfs could not even hold so much if it were empty. */
+int merapi_file_fits(int fd, const char* path, uint64_t bytes, struct merapi_error* error);
+int merapi_file_grow(int fd, const char* path, uint64_t bytes, struct merapi_error* error);
+/* Open for reading and writing, making the file (0600) when there is none; a negative errno. */
+int merapi_file_create(const char* path, bool* created);
+/* Have memory or disk behind a range of the window before it is written through a mapping, where no error could tell
+ * that there is none. -ENOSPC, -EDQUOT. */
+int merapi_reserve(struct merapi_window* window, uint64_t offset, uint64_t bytes);
 
 /* transport_dax.c */
 /* Size and alignment of a devdax device as sysfs (mounted at `sysfs`, normally "/sys") tells them. */

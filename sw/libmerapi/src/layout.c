@@ -245,7 +245,7 @@ int merapi_control_check(const void* control, uint64_t bytes, struct merapi_layo
   if (identity.magic != MERAPI_MAGIC)
     return merapi_fail(error, -EPROTO,
                        "expected a formatted window (magic %#" PRIx64 "), found %#" PRIx64
-                       "; open it with MERAPI_OPEN_FORMAT to lay it out",
+                       "; 'merapi create-window' lays one out",
                        MERAPI_MAGIC, identity.magic);
   if (identity.version_major != MERAPI_VERSION_MAJOR || identity.version_minor > MERAPI_VERSION_MINOR)
     return merapi_fail(error, -EPROTO,

@@ -4,7 +4,6 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <inttypes.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -14,11 +13,21 @@
 static int file_open(struct merapi_window* window, uint64_t needed, uint32_t flags, struct merapi_error* error) {
   (void)needed;
   const bool create = (flags & MERAPI_OPEN_CREATE) != 0 && (flags & MERAPI_OPEN_FORMAT) != 0;
-  window->fd = open(window->path, (window->readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC | (create ? O_CREAT : 0), 0600);
+  if (create) {
+    window->fd = merapi_file_create(window->path, &window->created);
+    if (window->fd < 0) {
+      const int code = -window->fd;
+      window->fd = -1;
+      return merapi_fail(error, -code, "cannot make a window file at %s: %s%s", window->path, strerror(code),
+                         code == ENOENT ? "; make its folder first" : "");
+    }
+    return 0;
+  }
+  window->fd = open(window->path, (window->readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC);
   if (window->fd < 0) {
     const int code = errno;
     return merapi_fail(error, -code, "expected a window file at %s, found: %s%s", window->path, strerror(code),
-                       code == ENOENT ? "; create it with MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE" : "");
+                       code == ENOENT ? "; 'merapi create-window' makes one" : "");
   }
   return 0;
 }
@@ -28,10 +37,11 @@ static int file_size(struct merapi_window* window, uint64_t needed, uint32_t fla
   if (fstat(window->fd, &status) < 0) return merapi_fail(error, -errno, "%s: %s", window->path, strerror(errno));
   if (!S_ISREG(status.st_mode))
     return merapi_fail(error, -ENODEV, "expected a regular file at %s, found something else", window->path);
+  int code = needed > 0 ? merapi_file_check(window->fd, window->path, 0, error) : 0;
+  if (code == 0 && needed > 0) code = merapi_file_fits(window->fd, window->path, needed, error);
+  if (code < 0) return code;
   if ((uint64_t)status.st_size < needed && (flags & MERAPI_OPEN_CREATE) != 0) {
-    if (ftruncate(window->fd, (off_t)needed) < 0)
-      return merapi_fail(error, -errno, "%s: cannot make it %" PRIu64 " bytes large: %s", window->path, needed,
-                         strerror(errno));
+    if ((code = merapi_file_grow(window->fd, window->path, needed, error)) < 0) return code;
     status.st_size = (off_t)needed;
   }
   window->bytes = (uint64_t)status.st_size;

@@ -92,6 +92,14 @@ static void clear_control(struct merapi_window* window) {
   merapi_put(window, window->metadata + after, zero, MERAPI_CONTROL_BYTES - after);
 }
 
+/* Metadata from its start: most of it is written while the window is opened. */
+static int reserve_metadata(struct merapi_window* window, uint64_t bytes, struct merapi_error* error) {
+  const int status = merapi_reserve(window, 0, bytes);
+  if (status == 0) return 0;
+  return merapi_fail(error, status, "expected room for %" PRIu64 " bytes of tables in the file system of %s, found: %s",
+                     bytes, window->path, strerror(-status));
+}
+
 static int format(struct merapi_window* window, const struct merapi_geometry* geometry, struct merapi_error* error) {
   struct merapi_identity* identity = merapi_identity_of(window);
   uint64_t generation = 0;
@@ -108,6 +116,8 @@ static int format(struct merapi_window* window, const struct merapi_geometry* ge
   for (int i = MERAPI_AREA_BITMAP0; i <= MERAPI_AREA_BITMAP1 && status == 0; i++)
     status = merapi_zero(window, area[i].offset, area[i].size);
   if (status < 0) return merapi_fail(error, status, "%s: cannot clear the window: %s", window->path, strerror(-status));
+  /* All but the spill area, which is the last and may never be used. */
+  if ((status = reserve_metadata(window, area[MERAPI_AREA_SPILL].offset, error)) < 0) return status;
 
   const struct merapi_config config = {
       .oop_bytes = 8,
@@ -173,9 +183,11 @@ static int open_with(struct merapi_window* window, const struct merapi_geometry*
   const uint64_t needed = lay_out ? window->layout.window_bytes : 0;
 
   if ((status = window->transport->open(window, needed, flags, error)) < 0) return status;
-  if (!window->readonly && (status = merapi_lock(window->fd, MERAPI_LOCK_HOST, 1)) < 0)
+  if (!window->readonly && (status = merapi_lock(window->fd, MERAPI_LOCK_HOST, 1)) < 0) {
+    window->created = false; /* somebody else has it now */
     return merapi_fail(error, status, "expected to be the only host of %s, found: %s%s", window->path,
                        strerror(-status), status == -EBUSY ? "; another process has the window open" : "");
+  }
   if ((status = window->transport->size(window, needed, flags, error)) < 0) return status;
   if (window->bytes < needed)
     return merapi_fail(error, -ENOSPC,
@@ -183,6 +195,7 @@ static int open_with(struct merapi_window* window, const struct merapi_geometry*
                        "; use a larger one or a smaller heap",
                        needed, window->path, window->bytes);
   if (!lay_out && (status = read_layout(window, error)) < 0) return status;
+  if (lay_out && (status = reserve_metadata(window, MERAPI_CONTROL_BYTES, error)) < 0) return status;
   if ((status = map_metadata(window, error)) < 0) return status;
   if ((status = merapi_quiesce(window, error)) < 0) return status;
   if (lay_out && (status = format(window, geometry, error)) < 0) return status;
@@ -214,6 +227,7 @@ int merapi_open(const char* name, const struct merapi_geometry* geometry, uint32
   pthread_mutex_init(&w->wait_lock, NULL);
   status = open_with(w, geometry, flags, error);
   if (status < 0) {
+    if (w->created) unlink(w->path);
     merapi_close(w);
     return status;
   }

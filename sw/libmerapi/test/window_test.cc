@@ -110,7 +110,7 @@ TEST_F(File, ErrorsAreThoseOfTheHeader) {
   EXPECT_EQ(Open(MERAPI_OPEN_FORMAT, &window), -ENOSPC);  // must not grow it
   std::filesystem::resize_file(path_, 1 << 20);
   EXPECT_EQ(Open(0, &window), -EPROTO);  // zeros
-  EXPECT_NE(std::strstr(error_.message, "MERAPI_OPEN_FORMAT"), nullptr) << error_.message;
+  EXPECT_NE(std::strstr(error_.message, "create-window"), nullptr) << error_.message;
   EXPECT_EQ(window, nullptr);
 }
 
@@ -313,6 +313,99 @@ TEST_F(File, CannotBeServedWhenItIsNone) {
   EXPECT_EQ(merapi_serve(path_.c_str(), &lease, &error_), -ENOSPC);
   EXPECT_EQ(merapi_serve("/dev/null", &lease, &error_), -ENODEV);
   EXPECT_EQ(lease, nullptr);
+}
+
+TEST_F(File, WhatIsNoWindowIsNeitherLaidOutNorServed) {
+  merapi_window* window = nullptr;
+  merapi_lease* lease = nullptr;
+  const auto refused = [&](uint64_t offset, const std::string& content, const char* found) {
+    std::filesystem::remove(path_);
+    std::ofstream(path_).close();
+    std::filesystem::resize_file(path_, 32 << 20);
+    Patch(offset, content.data(), content.size());
+    for (const uint32_t flags : {kMake, uint32_t{MERAPI_OPEN_FORMAT}}) {
+      EXPECT_EQ(Open(flags, &window), -EPROTO) << offset << " " << content;
+      EXPECT_NE(std::strstr(error_.message, found), nullptr) << error_.message;
+      merapi_close(window);
+      window = nullptr;
+    }
+    EXPECT_EQ(merapi_serve(path_.c_str(), &lease, &error_), -EPROTO) << offset << " " << content;
+    merapi_lease_end(lease);
+    lease = nullptr;
+    EXPECT_EQ(merapi_make_file(path_.c_str(), 64 << 20, &error_), -EPROTO);
+    EXPECT_EQ(std::filesystem::file_size(path_), 32u << 20);
+    std::string now(content.size(), 0);
+    std::ifstream file(path_, std::ios::binary);
+    file.seekg(static_cast<std::streamoff>(offset));
+    file.read(now.data(), static_cast<std::streamsize>(now.size()));
+    EXPECT_EQ(now, content);
+  };
+  refused(0, "public class U {}", "other data");
+  refused(0, "MERAPIMG", "a saved window");
+  refused(4095, "x", "other data");
+  refused(MERAPI_HOST_INDEX_OFFSET, std::string("\2", 1), "other data");
+  // An ext file system: its first kilobyte is free, then follow counts.
+  refused(1024, std::string("\0\x40\0\0\0\0\1", 7), "other data");
+  // Short files too; a part is looked at where it lies.
+  std::ofstream(path_, std::ios::trunc) << "short";
+  EXPECT_EQ(Open(kMake, &window), -EPROTO);
+  EXPECT_EQ(std::filesystem::file_size(path_), 5u);
+  std::filesystem::remove(path_);
+  std::ofstream(path_).close();
+  std::filesystem::resize_file(path_, 8 << 20);
+  Patch(4 << 20, "other", 5);
+  EXPECT_EQ(merapi_serve_part(path_.c_str(), 4 << 20, 0, &lease, &error_), -EPROTO);
+  ASSERT_EQ(merapi_serve_part(path_.c_str(), 0, 4 << 20, &lease, &error_), 0) << error_.message;
+  merapi_lease_end(lease);
+}
+
+TEST_F(File, WhatKilledProcessesLeaveIsUsedAgain) {
+  merapi_window* window = nullptr;
+  merapi_lease* lease = nullptr;
+  const auto taken = [&] {
+    EXPECT_EQ(merapi_serve(path_.c_str(), &lease, &error_), 0) << error_.message;
+    merapi_lease_end(lease);
+    EXPECT_EQ(Open(kMake, &window), 0) << error_.message;
+    merapi_close(window);
+    window = nullptr;
+  };
+  const uint32_t one = 1;
+  const uint64_t odd = 7, none = 0;
+  // A device that slept before any host came.
+  std::ofstream(path_).close();
+  std::filesystem::resize_file(path_, 32 << 20);
+  const uint64_t device = MERAPI_DEVICE_INDEX_OFFSET;
+  Patch(device + offsetof(merapi_device_index, sleeping), &one, sizeof one);
+  taken();
+  // A host that was laying a window out, with a device that served it before.
+  const std::string zeros(MERAPI_CONTROL_BYTES, 0);
+  Patch(0, zeros.data(), zeros.size());
+  Patch(MERAPI_HOST_INDEX_OFFSET, &odd, sizeof odd);
+  const uint32_t magic = MERAPI_DEVICE_MAGIC;
+  Patch(MERAPI_DEVICE_IDENTITY_OFFSET, &magic, sizeof magic);
+  Patch(device, &odd, sizeof odd);
+  taken();
+  // An image being loaded.
+  Patch(0, &none, sizeof none);
+  taken();
+}
+
+TEST_F(File, AFileThatItMadeGoesWhenAWindowCannotBeMade) {
+  merapi_geometry geometry = SmallGeometry();
+  geometry.heap_bytes = UINT64_C(1) << 46;  // more than any file system's file
+  geometry.region_log2 = 30;
+  merapi_window* window = nullptr;
+  EXPECT_LT(merapi_open(("file:" + path_).c_str(), &geometry, kMake, &window, &error_), 0);
+  merapi_close(window);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  std::ofstream(path_).close();
+  EXPECT_LT(merapi_open(("file:" + path_).c_str(), &geometry, kMake, &window, &error_), 0);
+  EXPECT_TRUE(std::filesystem::exists(path_)) << "it was there before";
+  EXPECT_EQ(merapi_open((path_ + "/w").c_str(), nullptr, 0, &window, &error_), -ENOTDIR);
+  const merapi_geometry small = SmallGeometry();
+  EXPECT_EQ(merapi_open(("file:" + (folder_ / "no/w")).c_str(), &small, kMake, &window, &error_), -ENOENT);
+  EXPECT_NE(std::strstr(error_.message, "folder"), nullptr) << error_.message;
+  EXPECT_EQ(std::strstr(error_.message, "MERAPI_"), nullptr) << error_.message;
 }
 
 TEST_F(File, PartsAreServedBesideEachOther) {

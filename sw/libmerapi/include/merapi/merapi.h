@@ -91,9 +91,11 @@ enum merapi_open_flags {
  *                device, again after each of its restarts; it is gone when its last user is
  * A PATH alone is classified by what it is. device: always lays out. With MERAPI_OPEN_FORMAT, `geometry` says what to
  * lay out and the window must be large enough; without it the layout is read from the window and checked. A host holds
- * an exclusive lock while it has the window open. Errors: -ENOENT no such file, -ENODEV not a window transport, -EBUSY
- * another host has it or a stopped device still serves it, -ENOSPC too small, -EPROTO not a window or a foreign
- * version, -EINVAL bad name or geometry, others from the system. */
+ * an exclusive lock while it has the window open. A file is laid out only where it is new, holds zeros in its first
+ * page or is a window; a file that this call made is removed when it fails. Errors: -ENOENT no such file, -ENODEV not a
+ * window transport, -EBUSY another host has it or a stopped device still serves it, -ENOSPC too small (or no room for
+ * its tables, or a tmpfs smaller than the window), -EPROTO not a window, a foreign version or a file of something else,
+ * -EINVAL bad name or geometry, others from the system. */
 MERAPI_API int merapi_open(const char* name, const struct merapi_geometry* geometry, uint32_t flags,
                            struct merapi_window** window, struct merapi_error* error);
 /* Revokes the device (if attached), unlocks and unmaps. NULL is allowed. */
@@ -293,8 +295,12 @@ MERAPI_API int merapi_accept(struct merapi_listener* listener, struct merapi_lea
 MERAPI_API int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error);
 /* A window that is a part of the file or device: `bytes` (0: up to the end) from `offset`, a multiple of 2 MiB, on, as
  * with several windows on one expander. -EINVAL when it does not lie inside, -EBUSY when it overlaps another one. */
+/* Both refuse a file that holds neither a window nor zeros where the window's first page is: -EPROTO. */
 MERAPI_API int merapi_serve_part(const char* path, uint64_t offset, uint64_t bytes, struct merapi_lease** lease,
                                  struct merapi_error* error);
+/* Make a file to serve windows in at least `bytes` large, making it when there is none; a device stays as it is.
+ * Refuses what merapi_serve refuses, and -ENOSPC a tmpfs that is smaller. */
+MERAPI_API int merapi_make_file(const char* path, uint64_t bytes, struct merapi_error* error);
 MERAPI_API void merapi_lease_end(struct merapi_lease* lease);
 /* Whole window, mapped read-write; size as the file or driver tells. */
 MERAPI_API void* merapi_lease_base(const struct merapi_lease* lease);

@@ -1,0 +1,121 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Windows in files: what is not laid out, file systems without room, and wrong numbers."""
+
+import os
+import subprocess
+
+import pytest
+from cli_harness import ABSENT, OK, USAGE, binary, merapi
+
+SMALL = ("--heap", "64M")
+
+
+@pytest.fixture
+def image(window_file, folder):
+    path = folder / "image"
+    assert merapi("save", window_file, path).status == OK
+    return path
+
+
+def test_only_windows_and_new_files_are_laid_out(image, folder):
+    source, data, empty, zeros = (folder / name for name in ("U.java", "data", "empty", "zeros"))
+    source.write_text("public class U {}\n")
+    data.write_bytes(os.urandom(1 << 20))
+    for path, found in ((source, "other data"), (data, "other data"), (image, "a saved window")):
+        content = path.read_bytes()
+        for command in (
+            ("create-window", f"file:{path}", *SMALL),
+            ("load", image, path),
+            ("load", image, f"file:{path}", "--create"),
+        ):
+            done = merapi(*command)
+            assert done.status == ABSENT, command
+            assert f"found {found}" in done.err and "choose another path" in done.err
+            assert path.read_bytes() == content, command
+    empty.write_bytes(b"")
+    zeros.write_bytes(bytes(1 << 20))
+    for path in (empty, zeros, folder / "new"):
+        for _ in range(2):  # the second time it is a window
+            assert merapi("create-window", f"file:{path}", *SMALL).status == OK
+        assert merapi("load", image, path, "--create").status == OK
+
+
+def test_nothing_is_left_of_a_window_that_could_not_be_made(folder):
+    done = merapi("create-window", f"file:{folder}/w", "--heap", "99T", "--region", "1G")
+    assert done.status != OK
+    assert not (folder / "w").exists()
+
+
+def test_errors_name_commands(folder):
+    done = merapi("info", f"file:{folder}/w")
+    assert done.status == ABSENT and "merapi create-window" in done.err
+    (folder / "zeros").write_bytes(bytes(1 << 20))
+    done = merapi("info", f"file:{folder}/zeros")
+    assert done.status == ABSENT and "merapi create-window" in done.err
+    done = merapi("create-window", f"file:{folder}/no/w", *SMALL)
+    assert done.status == ABSENT and "folder" in done.err and "create-window" not in done.err
+
+
+@pytest.fixture
+def on_tmpfs(folder):
+    """on_tmpfs(size, script): runs shell with a tmpfs of that size at $T, $M being the command."""
+    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    probe = [*unshare, "mount", "-t", "tmpfs", "none", folder]
+    if subprocess.run(probe, capture_output=True).returncode != 0:
+        pytest.skip("this user may not mount a tmpfs")
+
+    def run(size, script):
+        mount = folder / "tmpfs"
+        mount.mkdir(exist_ok=True)
+        text = f'mount -t tmpfs -o size={size} none "$T" && {script}'
+        env = {**os.environ, "T": str(mount), "M": binary("merapi"), "D": binary("merapi-device")}
+        return subprocess.run([*unshare, "sh", "-c", text], capture_output=True, text=True, timeout=60, env=env)
+
+    return run
+
+
+def test_tmpfs_smaller_than_the_window(on_tmpfs):
+    for command in (
+        '"$M" create-window file:"$T"/w --heap 64M',
+        # A file that somebody made as large as it takes.
+        'truncate -s 128M "$T"/w && "$M" create-window file:"$T"/w --heap 64M; status=$?; rm "$T"/w; (exit $status)',
+        '"$D" --model --window "$T"/w --size 64M',
+    ):
+        done = on_tmpfs("16M", f'{command}; echo "status $?"; ls "$T"')
+        assert done.stdout == "status 3\n", done
+        assert "found a tmpfs of 16777216" in done.stderr, done
+
+
+def test_full_tmpfs(on_tmpfs, image):
+    """Room for the whole window, were it not for what else is there."""
+    fill = 'dd if=/dev/zero of="$T"/other bs=1M count=126 2> /dev/null'
+    for command in ('"$M" create-window file:"$T"/w --heap 64M', f'"$M" load {image} file:"$T"/w --create'):
+        for room in ("", '; dd if=/dev/zero of="$T"/rest bs=4k 2> /dev/null'):
+            done = on_tmpfs("128M", f'{fill}{room}; {command}; echo "status $?"; ls "$T"/w')
+            assert done.stdout == "status 3\n", done
+            assert "No space left on device" in done.stderr, done
+            assert "became smaller" not in done.stderr
+    # Once there is room, the same command does it.
+    done = on_tmpfs("128M", '"$M" create-window file:"$T"/w --heap 64M')
+    assert done.returncode == 0, done
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("create-window", "file:/nowhere/w", "--heap", "-1"),
+        ("create-window", "file:/nowhere/w", "--heap", "64M", "--region", "-2M"),
+        ("trace", "file:/nowhere/w", "--region", "-1"),
+        ("replay", "/nowhere/image", "--repeat", "-1"),
+    ],
+)
+def test_negative_numbers(arguments):
+    done = merapi(*arguments)
+    assert done.status == USAGE
+    assert "expected a number of at least 0, found -" in done.err
+
+
+def test_wrong_verb():
+    done = merapi("frobnicate", "--now")
+    assert done.status == USAGE
+    assert "expected a verb, found 'frobnicate'" in done.err

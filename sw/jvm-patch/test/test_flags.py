@@ -2,6 +2,7 @@
 """The flags: inert without a window and with other collectors; the event that each trace leaves in a recording."""
 
 import json
+import os
 import subprocess
 
 import jvm_harness
@@ -35,6 +36,19 @@ def test_other_collectors_ignore_the_window_and_say_so(collector, java, device, 
     jvm_harness.check_ok(result)
     assert not result.log.traces, result.describe("expected no trace with another collector")
     assert "MerapiWindow is ignored: expected the G1 collector" in result.output, result.describe("expected a warning")
+
+
+def test_a_file_of_other_data_is_left_alone(java, classes, runs, tmp_path):
+    data = tmp_path / "data"
+    data.write_bytes(b"precious")
+    os.truncate(data, 256 << 20)
+    window = jvm_harness.flag_of_window(f"file:{data}")
+    result = runs(java, [window, *BASE, "-Xmx96m", "-cp", classes, *PROGRAM], tmp_path).finish(60)
+    jvm_harness.check_ok(result)
+    assert "found other data, which is left as it is" in result.output, result.describe("expected a warning")
+    assert not result.log.offloaded(), result.describe("expected marking on the CPU")
+    with open(data, "rb") as file:
+        assert file.read(1 << 20) == b"precious".ljust(1 << 20, b"\0")
 
 
 def test_every_trace_leaves_an_event(java, device, classes, runs, tmp_path):

@@ -110,9 +110,11 @@ int merapi_make_file(const char* path, uint64_t bytes, struct merapi_error* erro
   bool created;
   const int fd = merapi_file_create(path, &created);
   if (fd < 0) return merapi_fail(error, fd, "cannot make %s: %s", path, strerror(-fd));
-  int code = merapi_file_check(fd, path, 0, error);
-  if (code == 0 && fstat(fd, &status) < 0) code = merapi_fail(error, -errno, "%s: %s", path, strerror(errno));
-  if (code == 0 && (uint64_t)status.st_size < bytes) code = merapi_file_grow(fd, path, bytes, error);
+  int code = fstat(fd, &status) == 0 ? 0 : merapi_fail(error, -errno, "%s: %s", path, strerror(errno));
+  if (code == 0 && (uint64_t)status.st_size < bytes) {
+    code = merapi_file_check(fd, path, 0, error);
+    if (code == 0) code = merapi_file_grow(fd, path, bytes, error);
+  }
   if (code < 0 && created) unlink(path);
   close(fd);
   return code;

@@ -58,8 +58,10 @@ int merapi_lease_make(int fd, int connection, const char* path, struct merapi_pa
   if (status == 0 && (status = merapi_lock(fd, part.offset + MERAPI_LOCK_DEVICE, part.bytes - MERAPI_LOCK_DEVICE)) < 0)
     merapi_fail(error, status, "expected to be the only device of %s, found: %s%s", path, strerror(-status),
                 status == -EBUSY ? "; another process serves it, perhaps a stopped one" : "");
-  /* What a host offers over a socket is its own affair. */
-  if (status == 0 && connection < 0) status = merapi_file_check(fd, path, part.offset, error);
+  /* What a host offers over a socket is its own affair. A part of an expander's memory may hold what it was used for
+   * before: there the file has to begin as such memory does, or the part. */
+  if (status == 0 && connection < 0 && merapi_file_check(fd, path, 0, error) < 0)
+    status = merapi_file_check(fd, path, part.offset, error);
   void* base = MAP_FAILED;
   struct merapi_lease* made = NULL;
   if (status == 0) {

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs Java programs on the patched JVM with a device beside it, and reads what the JVM says of each cycle."""
 
+import errno
 import json
 import os
 import re
@@ -273,6 +274,33 @@ class Run:
         if self.alive():
             self.process.kill()
         return self.finish(10)
+
+
+def resident_bytes(pid, start, bytes_):
+    """How much of a range of a process' addresses is in memory."""
+    total, inside = 0, False
+    for line in Path(f"/proc/{pid}/smaps").read_text().splitlines():
+        if head := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):
+            inside = int(head[1], 16) >= start and int(head[2], 16) <= start + bytes_
+        elif inside and (size := re.match(r"Rss: +(\d+) kB", line)):
+            total += int(size[1]) << 10
+    return total
+
+
+def data_bytes(file, start, bytes_):
+    """How much of a file's range is no hole."""
+    total, at, end = 0, start, start + bytes_
+    while at < end:
+        try:
+            at = os.lseek(file, at, os.SEEK_DATA)
+        except OSError as error:
+            if error.errno == errno.ENXIO:  # nothing but a hole from there on
+                break
+            raise
+        hole = os.lseek(file, at, os.SEEK_HOLE)
+        total += max(0, min(hole, end) - at)
+        at = hole
+    return total
 
 
 class ServedDevice(Device):

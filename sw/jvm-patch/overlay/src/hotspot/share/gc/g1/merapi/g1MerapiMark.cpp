@@ -105,6 +105,7 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _mark_on_cpu(false),
   _abandoned(false),
   _abandoned_full_gcs(0),
+  _next_is_clear(false),
   _retry(false),
   _trace(),
   _progress(0),
@@ -349,20 +350,23 @@ void G1MerapiMark::region_reclaimed(uint region) {
   }
 }
 
-void G1MerapiMark::before_abort() {
+bool G1MerapiMark::before_abort() {
+  bool clear = _next_is_clear;
+  _next_is_clear = false;
   if (_state == Host) {
-    return;
+    return clear;
   }
   if (_state == Device && G1MerapiLibrary::abort(_handle, 0) != 0) {
     fail("abort not acknowledged", "by a full collection");
   }
   if (_state == Failed) {
     _trace.report_fallback(_reason, _detail, true);
-    _window->revoke(next_bitmap());
+    clear = _window->revoke(next_bitmap());
     _mark_on_cpu = true;
   }
   _greys.clear();
   _state = Host;
+  return clear;
 }
 
 void G1MerapiMark::revoke_and_abandon() {
@@ -372,8 +376,8 @@ void G1MerapiMark::revoke_and_abandon() {
     _trace.report_fallback(_reason, _detail, true);
   }
   // The device is revoked first, so that nothing it does later reaches the
-  // bitmap that the abort clears.
-  _window->revoke(next_bitmap());
+  // bitmap that the abort leaves clear.
+  _next_is_clear = _window->revoke(next_bitmap());
   _greys.clear();
   _state = Host;
   _trace._end_nanos = 0;
@@ -383,6 +387,7 @@ void G1MerapiMark::revoke_and_abandon() {
   _retry = !exiting;
 
   _g1h->abort_concurrent_cycle();
+  _next_is_clear = false;
 
   // The collector's state, as the end of a full collection sets it.
   G1CollectorState* state = _g1h->collector_state();

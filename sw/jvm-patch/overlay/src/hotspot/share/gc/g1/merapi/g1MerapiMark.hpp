@@ -68,6 +68,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   bool               _mark_on_cpu;        // the cycle after an abandoned one
   bool               _abandoned;          // this cycle was abandoned and is not completed
   uint               _abandoned_full_gcs; // full collections when it was
+  bool               _next_is_clear;      // the abort that goes on has nothing to clear
   bool               _retry;              // ask for a new cycle when this one has ended
   G1MerapiTrace      _trace;
   uint64_t           _progress;           // what the device had done at the last check
@@ -126,8 +127,9 @@ public:
   void resume();
 
   // G1ConcurrentMark::concurrent_cycle_abort, at a safepoint, before the bitmap
-  // is cleared.
-  void before_abort();
+  // is cleared. Returns whether it is clear already: then it is new memory, which
+  // clearing would fill with pages.
+  bool before_abort();
   // A region was reclaimed in a pause: forget what the device counted in it.
   void region_reclaimed(uint region);
   // At the remark pause: verification found a device's marks to be wrong.

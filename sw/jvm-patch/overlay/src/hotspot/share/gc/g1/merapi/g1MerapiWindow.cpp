@@ -15,6 +15,8 @@
 
 #include "precompiled.hpp"
 #include "classfile/javaClasses.hpp"
+#include "gc/g1/g1CollectedHeap.inline.hpp"
+#include "gc/g1/g1ConcurrentMarkBitMap.inline.hpp"
 #include "gc/g1/g1RegionToSpaceMapper.hpp"
 #include "gc/g1/heapRegion.hpp"
 #include "gc/g1/merapi/g1MerapiWindow.hpp"
@@ -183,6 +185,32 @@ bool G1MerapiWindow::ensure_attached(merapi_error* error) {
   return true;
 }
 
+// Copies what G1 reads of the previous bitmap: of each region in use the marks
+// below its previous limit. Above it every object is live and no bit is set or
+// looked at; the bits of a region that is not in use are cleared when it comes
+// into use, unless it never was, and then they are expected to be zero. All of
+// them stay untouched pages of the new memory, and holes in the window stay
+// holes: neither time nor memory follows the size of the reserved heap.
+class G1MerapiCopyMarks : public HeapRegionClosure {
+  const char* _from;
+  char*       _to;
+  char*       _heap_base;
+public:
+  G1MerapiCopyMarks(const char* from, char* to, char* heap_base) : _from(from), _to(to), _heap_base(heap_base) { }
+
+  virtual bool do_heap_region(HeapRegion* region) {
+    // Bytes of heap that a byte of the bitmap stands for; a region is a multiple of it.
+    size_t factor = G1CMBitMap::heap_map_factor();
+    size_t first = (size_t)((char*)region->bottom() - _heap_base);
+    size_t limit = (size_t)((char*)region->prev_top_at_mark_start() - _heap_base);
+    assert(is_aligned(first, factor), "regions share no byte of a bitmap");
+    size_t begin = first / factor;
+    size_t end = align_up(limit, factor) / factor;
+    memcpy(_to + begin, _from + begin, end - begin);
+    return false;
+  }
+};
+
 // The new memory is filled before it replaces the window's pages in one step:
 // no reader of the previous bitmap sees anything but its contents.
 bool G1MerapiWindow::make_private(int which, bool keep_contents) {
@@ -195,7 +223,8 @@ bool G1MerapiWindow::make_private(int which, bool keep_contents) {
     return false;
   }
   if (keep_contents) {
-    memcpy(memory, _bitmap_base[which], size);
+    G1MerapiCopyMarks copy(_bitmap_base[which], (char*)memory, _heap_base);
+    G1CollectedHeap::heap()->heap_region_iterate(&copy);
   }
   if (::mremap(memory, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, _bitmap_base[which]) == MAP_FAILED) {
     ::munmap(memory, size);
@@ -205,12 +234,14 @@ bool G1MerapiWindow::make_private(int which, bool keep_contents) {
   return true;
 }
 
-void G1MerapiWindow::revoke(int next) {
+bool G1MerapiWindow::revoke(int next) {
   assert(SafepointSynchronize::is_at_safepoint(), "bitmaps change under nobody");
   G1MerapiLibrary::revoke(_window);
+  bool dropped = !_bitmap_private[next];
   if (!make_private(next, false) || !make_private(1 - next, true)) {
     vm_exit_out_of_memory(_bitmap_size[next], OOM_MMAP_ERROR, "private mark bitmap after a device failure");
   }
+  return dropped;
 }
 
 bool G1MerapiWindow::readopt(int which) {

@@ -32,7 +32,7 @@ class G1RegionToSpaceMapper;
 // anonymous memory over the window.
 //
 // A bitmap is either in the window (a device may write it) or private (after
-// a revocation: anonymous memory with the same contents at the same
+// a revocation: anonymous memory with the same marks at the same
 // addresses). Private bitmaps return one by one, each when it is the cleared
 // next bitmap and a device has answered a new handshake.
 class G1MerapiWindow : public CHeapObj<mtGC> {
@@ -77,8 +77,9 @@ public:
 
   bool is_private(int which) const { return _bitmap_private[which]; }
   // At a safepoint: ends the generation, then takes both bitmaps out of the
-  // window. `next` is the bitmap under construction; its contents are dropped.
-  void revoke(int next);
+  // window. `next` is the bitmap under construction. Returns whether its contents
+  // were dropped, so that it is all clear; a bitmap that was private keeps them.
+  bool revoke(int next);
   // Puts bitmap `which`, all clear and not in use by marking, back into the window if a
   // device answers. Returns whether it is there.
   bool readopt(int which);

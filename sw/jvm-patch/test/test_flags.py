@@ -3,7 +3,10 @@
 
 import json
 import os
+import re
+import resource
 import subprocess
+from pathlib import Path
 
 import jvm_harness
 import pytest
@@ -24,6 +27,40 @@ def test_verification_without_a_window(java, classes, runs, tmp_path):
     jvm_harness.check_ok(result)
     assert len(result.log.verifies) >= 4, result.describe("expected every remark to be verified")
     jvm_harness.check_verified(result)
+
+
+def bytes_of_process(pid, name):
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) << 10
+
+
+def test_verification_costs_what_is_used(java, classes, runs, tmp_path):
+    """A bit for each place of an object in the reserved heap would be 1 GiB."""
+    finished = tmp_path / "finished"
+    flags = [*BASE, *VERIFY, "-Xms64m", "-Xmx64g", "-cp", classes]
+    run = runs(java, [*flags, "GraphRewiring", "count=200", "cycles=100000", f"until={finished}"], tmp_path)
+    run.wait_count("verifies", 3, 60)
+    most = bytes_of_process(run.pid, "VmHWM")
+    finished.touch()
+    result = run.finish(60)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_verified(result)
+    assert most < 768 << 20, result.describe(f"{most} bytes of the JVM were in memory at a time")
+
+
+def test_without_memory_to_verify_in_the_program_goes_on(java, classes, runs, tmp_path):
+    finished = tmp_path / "finished"
+    flags = [*BASE, *VERIFY, "-Xms64m", "-Xmx4t", "-cp", classes]
+    run = runs(java, [*flags, "GraphRewiring", "count=200", "cycles=100000", f"until={finished}"], tmp_path)
+    # Beside the heap G1 reserves two bitmaps of 64 GiB and three tables of 8. For all else half a bitmap is left.
+    most = (4096 + 2 * 64 + 3 * 8 + 32) << 30
+    resource.prlimit(run.pid, resource.RLIMIT_AS, (most, most))
+    run.wait_for(lambda log: log.text("gc,merapi").count("Marking is not verified") >= 2, 60, "two warnings")
+    finished.touch()
+    result = run.finish(60)
+    jvm_harness.check_ok(result)
+    said = f"Marking is not verified: cannot map {64 << 30} bytes for a bitmap: "
+    assert said in result.log.text("gc,merapi"), result.describe(f"expected '{said}'")
 
 
 @pytest.mark.parametrize("collector", ["UseSerialGC", "UseParallelGC", "UseZGC", "UseShenandoahGC", "UseEpsilonGC"])

@@ -32,8 +32,12 @@
 #include "oops/oop.inline.hpp"
 #include "runtime/os.hpp"
 #include "runtime/safepoint.hpp"
+#include "utilities/align.hpp"
 #include "utilities/bitMap.inline.hpp"
 #include "utilities/stack.inline.hpp"
+
+#include <errno.h>
+#include <sys/mman.h>
 
 // How many findings are told in words.
 static const size_t MaxReports = 10;
@@ -53,32 +57,60 @@ public:
   bool is_live(oop obj) const { return !below_limit(obj) || _bitmap->is_marked(obj); }
 };
 
+// A bit for each address of the reserved heap where an object may begin, in
+// memory that nobody has reserved: only the pages of objects that are visited
+// exist, so that a heap which is reserved and not committed costs nothing.
+class G1MerapiVisited : public StackObj {
+  HeapWord* _base;
+  size_t    _bytes;
+  void*     _memory;
+
+  BitMapView bits() const {
+    return BitMapView((BitMap::bm_word_t*)_memory, (BitMap::idx_t)_bytes * BitsPerByte);
+  }
+  BitMap::idx_t index(oop obj) const {
+    return pointer_delta(cast_from_oop<HeapWord*>(obj), _base) >> LogMinObjAlignment;
+  }
+
+public:
+  G1MerapiVisited(MemRegion heap) :
+    _base(heap.start()),
+    _bytes(align_up((heap.word_size() >> LogMinObjAlignment) / BitsPerByte, os::vm_page_size())),
+    _memory(::mmap(NULL, _bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) { }
+  ~G1MerapiVisited() {
+    if (is_mapped()) {
+      ::munmap(_memory, _bytes);
+    }
+  }
+
+  bool is_mapped() const { return _memory != MAP_FAILED; }
+  size_t bytes() const { return _bytes; }
+  bool at(oop obj) const { return bits().at(index(obj)); }
+  void set(oop obj) { bits().set_bit(index(obj)); }
+};
+
 // (a): depth-first over strong references, with a visited bitmap of its own.
 class G1MerapiReachClosure : public ClaimMetadataVisitingOopIterateClosure {
   G1MerapiMarks*       _marks;
-  CHeapBitMap          _visited;
-  HeapWord*            _base;
+  G1MerapiVisited*     _visited;
   Stack<oop, mtGC>     _stack;
   size_t               _reached_below;
   size_t               _missed;
 
-  size_t index(oop obj) const { return pointer_delta(cast_from_oop<HeapWord*>(obj), _base) >> LogMinObjAlignment; }
-
 public:
-  G1MerapiReachClosure(G1MerapiMarks* marks) :
+  G1MerapiReachClosure(G1MerapiMarks* marks, G1MerapiVisited* visited) :
     ClaimMetadataVisitingOopIterateClosure(ClassLoaderData::_claim_other, NULL),
     _marks(marks),
-    _visited(marks->g1h()->reserved().word_size() >> LogMinObjAlignment, mtGC),
-    _base(marks->g1h()->reserved().start()),
+    _visited(visited),
     _reached_below(0),
     _missed(0) { }
 
   virtual ReferenceIterationMode reference_iteration_mode() { return DO_FIELDS_EXCEPT_REFERENT; }
   void reach(oop obj) {
-    if (_visited.at(index(obj))) {
+    if (_visited->at(obj)) {
       return;
     }
-    _visited.set_bit(index(obj));
+    _visited->set(obj);
     if (_marks->below_limit(obj)) {
       _reached_below++;
       if (!_marks->bitmap()->is_marked(obj)) {
@@ -108,7 +140,7 @@ public:
     }
   }
 
-  bool visited(oop obj) const { return _visited.at(index(obj)); }
+  bool visited(oop obj) const { return _visited->at(obj); }
   size_t reached_below() const { return _reached_below; }
   size_t missed() const { return _missed; }
 };
@@ -206,8 +238,15 @@ bool G1MerapiVerify::verify(G1CollectedHeap* g1h, G1ConcurrentMark* cm,
                             size_t* missed, size_t* incomplete, size_t* live_mismatch) {
   assert_at_safepoint_on_vm_thread();
   jlong start = os::javaTimeNanos();
+  *missed = *incomplete = *live_mismatch = 0;
+  G1MerapiVisited visited(g1h->reserved());
+  if (!visited.is_mapped()) {
+    log_warning(gc, merapi)("Marking is not verified: cannot map " SIZE_FORMAT " bytes for a bitmap: %s",
+                            visited.bytes(), os::strerror(errno));
+    return true;
+  }
   G1MerapiMarks marks(g1h, cm->next_mark_bitmap());
-  G1MerapiReachClosure reach(&marks);
+  G1MerapiReachClosure reach(&marks, &visited);
   {
     // The claims of the cycle itself are taken: this walk has a token of its own.
     ClassLoaderDataGraph::clear_claimed_marks(ClassLoaderData::_claim_other);

@@ -33,7 +33,8 @@ class G1ConcurrentMark;
 class G1MerapiVerify : AllStatic {
 public:
   // At the remark pause, after finalize_marking and with task caches flushed. Logs the
-  // result and returns whether (a) and (b) hold.
+  // result and returns whether (a) and (b) hold. Without memory to verify in, it
+  // warns and takes them to hold.
   static bool verify(G1CollectedHeap* g1h, G1ConcurrentMark* cm,
                      size_t* missed, size_t* incomplete, size_t* live_mismatch);
 };

@@ -63,6 +63,25 @@ def test_without_memory_to_verify_in_the_program_goes_on(java, classes, runs, tm
     assert said in result.log.text("gc,merapi"), result.describe(f"expected '{said}'")
 
 
+@pytest.mark.parametrize(
+    ("flags", "warning"),
+    [
+        (["-XX:MerapiSaveImage=image"], "MerapiSaveImage is ignored: expected a window to save"),
+        (["-XX:MerapiSaveImage="], "MerapiSaveImage is ignored: expected the path of a file, found nothing"),
+        (["-XX:MerapiWindow="], "MerapiWindow is ignored: expected device:SOCKET,"),
+        (["-XX:+UseSerialGC", "-XX:+MerapiVerify"], "MerapiVerify is ignored: expected the G1 collector"),
+        (["-XX:+UseSerialGC", "-XX:MerapiSaveImage=image"], "MerapiSaveImage is ignored: expected the G1 collector"),
+    ],
+)
+def test_what_is_ignored_is_told(flags, warning, java, tmp_path):
+    collector = [] if "-XX:+UseSerialGC" in flags else ["-XX:+UseG1GC"]
+    done = subprocess.run([java, *collector, *flags, "-version"], capture_output=True, text=True, cwd=tmp_path)
+    said = [line for line in (done.stdout + done.stderr).splitlines() if "Merapi" in line]
+    assert done.returncode == 0
+    assert len(said) == 1, said
+    assert f"warning: {warning}" in said[0]
+
+
 @pytest.mark.parametrize("collector", ["UseSerialGC", "UseParallelGC", "UseZGC", "UseShenandoahGC", "UseEpsilonGC"])
 def test_other_collectors_ignore_the_window_and_say_so(collector, java, device, classes, runs, tmp_path):
     flags = ["-XX:+UnlockExperimentalVMOptions", f"-XX:+{collector}", "-Xmx512m"]

@@ -239,13 +239,20 @@ def test_abandoning_costs_what_is_used(java, rogue_program, classes, runs, tmp_p
     assert filled < 128 * MIB, result.describe(f"bytes of the window that are neither heap nor holes: {filled}")
 
 
-def test_previous_marks_survive(java, rogue_program, classes, runs, tmp_path):
-    """Cycle after cycle is given up in a heap that grows and shrinks. G1 itself verifies the heap by the previous
-    bitmap before each collection: a lost mark makes a live object look dead."""
+@pytest.mark.parametrize(
+    ("program", "given"),
+    [
+        ("HeapResizing", ["-Xms8m", "-Xmx64m", "-XX:MinHeapFreeRatio=5", "-XX:MaxHeapFreeRatio=15"]),
+        # The bits of eight regions share a page.
+        ("GraphRewiring", ["-Xms16m", "-Xmx256m", "-XX:ObjectAlignmentInBytes=256", "count=500", "cycles=20"]),
+    ],
+)
+def test_previous_marks_survive(program, given, java, rogue_program, classes, runs, tmp_path):
+    """Cycle after cycle is given up. G1 itself verifies the heap by the previous bitmap before each collection: a lost
+    mark makes a live object look dead."""
     mode = "garbage-bytes"
-    resizing = ["-Xms8m", "-Xmx64m", "-XX:MinHeapFreeRatio=5", "-XX:MaxHeapFreeRatio=15", "-XX:G1HeapRegionSize=1m"]
-    flags = [*resizing, "-XX:+UnlockDiagnosticVMOptions", "-XX:+VerifyBeforeGC"]
+    flags = ["-XX:G1HeapRegionSize=1m", "-XX:+UnlockDiagnosticVMOptions", "-XX:+VerifyBeforeGC", *given]
     with rogue(rogue_program, tmp_path, mode, "--times", "-1") as device:
-        result = start(runs, java, device, classes, tmp_path, program="HeapResizing", given=flags).finish(120)
+        result = start(runs, java, device, classes, tmp_path, program=program, given=flags).finish(120)
         check_told(result, device, mode, IN_TRACE[mode], abandoned=True)
     jvm_harness.check_verified(result)

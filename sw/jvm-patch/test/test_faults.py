@@ -184,11 +184,11 @@ def fill(path, bytes_, head=b""):
 
 @pytest.mark.parametrize(
     "head",
-    [b"", b"\x7fELF" * 1024, b"MERAPI1\0" + (99).to_bytes(2, "little") * 2044],
-    ids=["zeros", "foreign-magic", "other-version"],
+    [b"", b"MERAPI1\0" + (99).to_bytes(2, "little") * 2044],
+    ids=["zeros", "other-version"],
 )
-def test_file_with_any_contents_is_formatted(head, start, device_program, processes, window_file, tmp_path):
-    """A window is laid out anew by the JVM that takes it, whatever was there."""
+def test_a_file_of_any_window_is_formatted(head, start, device_program, processes, window_file, tmp_path):
+    """A window is laid out anew by the JVM that takes it, of whatever version it was."""
     fill(window_file, ROOMY, head)
     serve_file(processes, device_program, window_file, tmp_path)
     result = start(f"file:{window_file}", *SHORT_PROGRAM, "cycles=8").finish(60)

@@ -50,13 +50,13 @@ static bool is_window(const uint8_t* page) {
                                             identity.control_bytes == MERAPI_CONTROL_BYTES && host.generation % 2 == 1);
 }
 
-int merapi_file_check(int fd, const char* path, uint64_t offset, struct merapi_error* error) {
+int merapi_file_check(int fd, const char* path, struct merapi_error* error) {
   struct stat status;
   if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) return 0; /* memory of a device may hold anything at first */
   _Alignas(uint64_t) uint8_t page[MERAPI_CONTROL_BYTES] = {0};
   size_t got = 0;
   while (got < sizeof page) {
-    const ssize_t more = pread(fd, page + got, sizeof page - got, (off_t)(offset + got));
+    const ssize_t more = pread(fd, page + got, sizeof page - got, (off_t)got);
     if (more < 0 && errno == EINTR) continue;
     if (more < 0) return merapi_fail(error, -errno, "cannot read %s: %s", path, strerror(errno));
     if (more == 0) break;
@@ -112,7 +112,7 @@ int merapi_make_file(const char* path, uint64_t bytes, struct merapi_error* erro
   if (fd < 0) return merapi_fail(error, fd, "cannot make %s: %s", path, strerror(-fd));
   int code = fstat(fd, &status) == 0 ? 0 : merapi_fail(error, -errno, "%s: %s", path, strerror(errno));
   if (code == 0 && (uint64_t)status.st_size < bytes) {
-    code = merapi_file_check(fd, path, 0, error);
+    code = merapi_file_check(fd, path, error);
     if (code == 0) code = merapi_file_grow(fd, path, bytes, error);
   }
   if (code < 0 && created) unlink(path);

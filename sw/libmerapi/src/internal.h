@@ -194,8 +194,8 @@ int merapi_lock(int fd, uint64_t first, uint64_t bytes);
 int merapi_lock_held(int fd, uint64_t byte);
 
 /* file.c */
-/* A regular file is only laid out or served where it holds a window or nothing, from `offset` on. -EPROTO otherwise. */
-int merapi_file_check(int fd, const char* path, uint64_t offset, struct merapi_error* error);
+/* A regular file is only laid out or served where it holds a window or nothing. -EPROTO otherwise. */
+int merapi_file_check(int fd, const char* path, struct merapi_error* error);
 /* -ENOSPC where a tmpfs could not even hold so much if it were empty. */
 int merapi_file_fits(int fd, const char* path, uint64_t bytes, struct merapi_error* error);
 int merapi_file_grow(int fd, const char* path, uint64_t bytes, struct merapi_error* error);

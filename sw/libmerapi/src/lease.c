@@ -52,16 +52,16 @@ static int check_part(const char* path, uint64_t bytes, struct merapi_part* part
 /* Own `fd` (and `connection`, may be -1): lock, map, and make a lease; closes both on error. */
 int merapi_lease_make(int fd, int connection, const char* path, struct merapi_part part, struct merapi_lease** lease,
                       struct merapi_error* error) {
+  const bool whole = part.offset == 0 && part.bytes == 0;
   uint64_t bytes = 0;
   int status = size_of(fd, path, &bytes, error);
   if (status == 0) status = check_part(path, bytes, &part, error);
   if (status == 0 && (status = merapi_lock(fd, part.offset + MERAPI_LOCK_DEVICE, part.bytes - MERAPI_LOCK_DEVICE)) < 0)
     merapi_fail(error, status, "expected to be the only device of %s, found: %s%s", path, strerror(-status),
                 status == -EBUSY ? "; another process serves it, perhaps a stopped one" : "");
-  /* What a host offers over a socket is its own affair. A part of an expander's memory may hold what it was used for
-   * before: there the file has to begin as such memory does, or the part. */
-  if (status == 0 && connection < 0 && merapi_file_check(fd, path, 0, error) < 0)
-    status = merapi_file_check(fd, path, part.offset, error);
+  /* What a host offers over a socket is its own affair. A part that is named is an expander's memory, which may hold
+   * what it was used for before. */
+  if (status == 0 && connection < 0 && whole) status = merapi_file_check(fd, path, error);
   void* base = MAP_FAILED;
   struct merapi_lease* made = NULL;
   if (status == 0) {

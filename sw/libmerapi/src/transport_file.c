@@ -37,7 +37,7 @@ static int file_size(struct merapi_window* window, uint64_t needed, uint32_t fla
   if (fstat(window->fd, &status) < 0) return merapi_fail(error, -errno, "%s: %s", window->path, strerror(errno));
   if (!S_ISREG(status.st_mode))
     return merapi_fail(error, -ENODEV, "expected a regular file at %s, found something else", window->path);
-  int code = needed > 0 ? merapi_file_check(window->fd, window->path, 0, error) : 0;
+  int code = needed > 0 ? merapi_file_check(window->fd, window->path, error) : 0;
   if (code == 0 && needed > 0) code = merapi_file_fits(window->fd, window->path, needed, error);
   if (code < 0) return code;
   if ((uint64_t)status.st_size < needed && (flags & MERAPI_OPEN_CREATE) != 0) {

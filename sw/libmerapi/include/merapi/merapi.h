@@ -294,8 +294,8 @@ struct merapi_lease; /* one window given to this device; owns its mapping */
 MERAPI_API int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error);
 MERAPI_API int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error);
 /* A window that is a part of the file or device: `bytes` (0: up to the end) from `offset`, a multiple of 2 MiB, on, as
- * with several windows on one expander. -EINVAL when it does not lie inside, -EBUSY when it overlaps another one. */
-/* Both refuse a file that holds neither a window nor zeros in its own or the part's first page: -EPROTO. */
+ * with several windows on one expander. -EINVAL when it does not lie inside, -EBUSY when it overlaps another one. A
+ * part may hold anything; a whole file that holds neither a window nor zeros in its first page is refused: -EPROTO. */
 MERAPI_API int merapi_serve_part(const char* path, uint64_t offset, uint64_t bytes, struct merapi_lease** lease,
                                  struct merapi_error* error);
 /* Make a file to serve windows in at least `bytes` large, making it when there is none; a device stays as it is.

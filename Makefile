@@ -62,7 +62,7 @@ apps: setup ## build the Java programs of run and bench-jvm
 
 .PHONY: run-arguments
 run-arguments:
-	@python3 sim/run/run.py --check --device "$$DEVICE" --app "$$APP"
+	@python3 sim/run/run.py --check --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --app "$$APP"
 
 .PHONY: run
 run: run-arguments jdk apps ## run a real Java program with its heap in a window (DEVICE=, APP=)

@@ -113,8 +113,7 @@ def accelerator_of(args):
 
 def machine_of(args, out, accelerator, **more):
     """The guest, with the tracer as a PCI function beside the first expander."""
-    options = host_run.device_options(args)
-    tracer = {"program": args.device_program, "name": args.device, "options": options}
+    tracer = {"program": args.device_program, "name": args.device, "options": args.device_options}
     how = {"clock": args.clock, "accelerator": accelerator, "tracer": tracer}
     return Machine(args.topology, args.folder, shares(out), EXPANDER_BYTES, **how, **more)
 
@@ -219,6 +218,10 @@ def main():
         fail(f"TOPOLOGY: expected one of {', '.join(TOPOLOGIES)}, found '{args.topology}'", 2)
     if args.topology not in TRACED:
         fail(f"TOPOLOGY: expected one of {', '.join(TRACED)} to run a program, found '{args.topology}'", 2)
+    try:
+        args.device_options = host_run.device_options(args)
+    except DeviceError as error:
+        fail(str(error), 2)
     args.packages = args.packages or PACKAGES[args.device]
     check_inputs(args)
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -57,21 +57,22 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
       ->transform(CLI::AsSizeValue(false));
 
   add_rtl_options(&app, simulated, &o->rtl);
-  app.add_option("--name", o->common.name, "name told to hosts (at most 23 characters)")
-      ->capture_default_str()
-      ->check(name_that_fits);
+  auto* name =
+      app.add_option("--name", o->common.name, "name told to hosts (at most 23 characters; with --rtl: the preset's)");
+  name->capture_default_str()->check(name_that_fits);
   auto* patience = app.add_option("--patience-us", o->common.patience_us, "how long hosts wait for an acknowledgement");
   patience->capture_default_str()->check(CLI::Range(1u, 600'000'000u));
   std::string coherence = "coherent";
   app.add_option("--coherence", coherence, "coherence mode told to hosts")
       ->capture_default_str()
       ->check(CLI::IsMember({"coherent", "non-coherent"}));
-  app.add_flag("--strict", o->strict, "check the contract's invariants while running (slower)");
+  app.add_flag("--strict", o->strict, "check the contract's invariants while running (slower)")->excludes(simulated);
   app.add_option("--stack-entries", o->stack_entries, "greys held on chip before they spill")
       ->capture_default_str()
-      ->check(CLI::Range(2u, 1u << 28));
-  app.add_flag("--no-spill", o->no_spill,
-               "never use the spill area: greys that do not fit are dropped and found again");
+      ->check(CLI::Range(2u, 1u << 28))
+      ->excludes(simulated);
+  app.add_flag("--no-spill", o->no_spill, "never use the spill area: greys that do not fit are dropped and found again")
+      ->excludes(simulated);
   app.add_option("--spin-us", o->spin_us, "look for work this long before sleeping")->capture_default_str();
   app.add_flag("--realtime", o->realtime,
                "trace before all ordinary threads, as hardware would: pauses wait for no processor (needs privilege)")
@@ -91,6 +92,7 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   }
   o->engine = model ? "model" : "rtl";
   if (!model && patience->count() == 0) o->common.patience_us = kRtlPatienceUs;
+  if (!model && name->count() == 0) o->common.name.clear();
   o->common.coherence = coherence == "coherent" ? MERAPI_COHERENCE_COHERENT : MERAPI_COHERENCE_NON_COHERENT;
   o->common.pid = uint64_t(getpid());
   return true;

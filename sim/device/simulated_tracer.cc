@@ -106,7 +106,7 @@ std::unique_ptr<Engine> make_rtl_engine(const RtlOptions& options, const EngineO
   rtl::PluginMake make = load(choice.library);
   rtl::PluginRequest request;
   request.common = common;
-  request.common.name = "merapi-rtl " + choice.preset;
+  if (common.name.empty()) request.common.name = "merapi-rtl " + choice.preset;
   request.memory = choice.memory;
   request.clock_mhz = kClockMhz;
   request.waves = options.waves;

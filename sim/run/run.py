@@ -189,9 +189,15 @@ def stop_on_signal(number, _frame):
 
 
 def device_options(args):
-    """Arguments of merapi-device for what --preset and --memory say; they concern a simulated tracer alone."""
-    options = [("--preset", args.preset), ("--memory", args.memory)] if args.device == "rtl" else []
-    return [word for name, value in options if value for word in (name, value)]
+    """Arguments of merapi-device for what --preset and --memory say. DeviceError without a simulated tracer."""
+    options = [("--preset", args.preset), ("--memory", args.memory)]
+    given = [(name, value) for name, value in options if value]
+    if given and args.device != "rtl":
+        name, value = given[0]
+        raise DeviceError(
+            f"{name[2:].upper()}: expected with DEVICE=rtl alone, found '{value}' with DEVICE={args.device}"
+        )
+    return [word for option in given for word in option]
 
 
 def exit_status(status, problems):
@@ -208,7 +214,7 @@ def run(args):
         fail(f"expected the patched JDK's java at {java}, found nothing; run 'make jdk'")
     for old in (log, OUT / "report.json"):
         old.unlink(missing_ok=True)
-    with Device(args.device_program, args.device, OUT, device_options(args)) as device:
+    with Device(args.device_program, args.device, OUT, args.device_options) as device:
         arguments = [*own_flags(device.socket, log, program), *program]
         print(f"device: {args.device} at {device.socket}\nprogram: java {shlex.join(arguments)}", flush=True)
         status, read = run_java(java, arguments, log)
@@ -249,6 +255,10 @@ def main():
         shlex.split(args.app)
     except ValueError as error:
         fail(f"APP: expected java's arguments as a shell would take them, found {error}: {args.app}", 2)
+    try:
+        args.device_options = device_options(args)
+    except DeviceError as error:
+        fail(str(error), 2)
     if args.check:
         return 0
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -30,6 +30,18 @@ def test_a_host_is_served(start, probes, folder):
     assert device.stop() == 0
 
 
+@pytest.mark.parametrize(("options", "name"), [([], "merapi-rtl sim-small"), (["--name", "a board's"], "a board's")])
+def test_its_name(options, name, start, probes, folder):
+    window = folder / "window"
+    device = start("--window", window, "--size", "256M", *options, engine=RTL)
+    device.wait_event("ready")
+    code, result = finish(probes(f"file:{window}", "--seed", 3, "--regions", 4))
+    assert code == 0, result
+    with open(window, "rb") as file:
+        assert b"\0" + name.encode() + b"\0" in file.read(4096)
+    assert device.stop() == 0
+
+
 def test_each_window_has_a_simulation(start, probes, folder):
     device = start("--socket", folder / "s", engine=RTL)
     device.wait_event("ready")

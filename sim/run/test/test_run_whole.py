@@ -72,6 +72,13 @@ def test_unknown_device():
     assert "expected one of model, rtl, found 'abacus'" in done.stderr
 
 
+@pytest.mark.parametrize(("option", "value"), [("--preset", "sim-small"), ("--memory", "ideal")])
+def test_a_simulated_tracer_s_options_need_one(option, value):
+    done = run("--device", "model", option, value)
+    assert done.returncode == 2
+    assert f"{option[2:].upper()}: expected with DEVICE=rtl alone, found '{value}'" in done.stderr
+
+
 def test_stopping_leaves_nothing_behind():
     app = f"{CLASSES} merapi.apps.MarkBench list 1000 1000"
     process = subprocess.Popen(

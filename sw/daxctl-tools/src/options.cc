@@ -38,6 +38,13 @@ Option& Option::one_of(std::vector<std::string> values) {
   return *this;
 }
 
+Option& Option::not_empty() {
+  option_->check(CLI::Validator(
+      [](std::string& value) { return value.empty() ? std::string("expected a name, found nothing") : std::string(); },
+      ""));
+  return *this;
+}
+
 Option& Option::between(double low, double high) {
   option_->check(CLI::Range(low, high));
   return *this;

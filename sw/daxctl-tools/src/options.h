@@ -26,6 +26,7 @@ class Option {
   // --help shows the value that the variable had.
   Option& with_default();
   Option& one_of(std::vector<std::string> values);
+  Option& not_empty();
   Option& between(double low, double high);
   // "512M", "2G": powers of 1024.
   Option& size();

@@ -101,8 +101,11 @@ void add(Cli& cli, const std::string& name, const std::string& description, bool
   Verb verb = cli.verb(name, description, [o] { return replay(*o); });
   verb.option("image", o->image, "saved window").required();
   verb.option("--device", o->device, "what traces when no device runs yet").with_default().one_of({"model", "rtl"});
-  const Option socket = verb.option("--socket", o->socket, "socket of the device process (default: the user's own)");
-  verb.option("--window", o->window, "use this window (dax:PATH, file:PATH), which is overwritten").excludes(socket);
+  const Option socket =
+      verb.option("--socket", o->socket, "socket of the device process (default: the user's own)").not_empty();
+  verb.option("--window", o->window, "use this window (dax:PATH, file:PATH), which is overwritten")
+      .not_empty()
+      .excludes(socket);
   verb.option("--repeat", o->repeat, "trace so many times").with_default().between(1, 100000);
   verb.option("--timeout", o->timeout, "seconds for one trace").with_default();
   verb.flag("--json", o->as_json, "print JSON");

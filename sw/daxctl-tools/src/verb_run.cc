@@ -203,9 +203,9 @@ void add_run(Cli& cli) {
   Verb verb =
       cli.verb("run", "Run a Java program with its heap in a window, with a device beside it", [o] { return run(*o); });
   verb.option("--device", o->device, "what traces when no device runs yet").with_default().one_of({"model", "rtl"});
-  verb.option("--socket", o->socket, "socket of the device process (default: the user's own)");
-  verb.option("--window", o->window, "use this window (dax:PATH, file:PATH) and start no device");
-  verb.option("--jdk", o->jdk, "JDK to use for 'java' (default: $MERAPI_JDK, the tree's own, PATH)");
+  verb.option("--socket", o->socket, "socket of the device process (default: the user's own)").not_empty();
+  verb.option("--window", o->window, "use this window (dax:PATH, file:PATH) and start no device").not_empty();
+  verb.option("--jdk", o->jdk, "JDK to use for 'java' (default: $MERAPI_JDK, the tree's own, PATH)").not_empty();
   verb.flag("--verify", o->verify, "let the JVM check every marking cycle (-XX:+MerapiVerify)");
   verb.flag("--dry-run", o->dry_run, "print what would be run as JSON");
   verb.option("command", o->command, "after '--': java and its arguments").required();

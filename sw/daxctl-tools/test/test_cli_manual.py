@@ -51,7 +51,19 @@ def test_completion_offers_verbs_and_values():
     assert complete("merapi", "replay", "--device") == ["model", "rtl"]
 
 
-@pytest.mark.parametrize("arguments", [[], ["no-such-verb"], ["info"], ["list", "--no-such-option"], ["run"]])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        [],
+        ["no-such-verb"],
+        ["info"],
+        ["list", "--no-such-option"],
+        ["run"],
+        ["run", "--socket", "", "--", "java"],
+        ["run", "--window", "", "--", "java"],
+        ["replay", "/dev/null", "--socket", ""],
+    ],
+)
 def test_usage_errors(arguments):
     done = merapi(*arguments)
     assert done.status == USAGE

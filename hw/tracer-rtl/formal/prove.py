@@ -7,7 +7,8 @@ ABC proves it (PDR: inductive, for every number of cycles) or searches it for a 
 
 proofs.json lists them, the parameter set of each (sim-small unless it says otherwise) and what each must reach. Every
 proof is also run with its goal (a state that the environment must let the block come to, asserted never to happen),
-which has to be found: a proof about a block that nothing can happen to says nothing.
+which has to be found: a proof about a block that nothing can happen to says nothing. Proofs of one harness may share
+one (`goal_of`). How many assertions a proof has is listed too: one without any would hold.
 """
 
 from __future__ import annotations
@@ -87,7 +88,17 @@ def graph(proof: dict[str, Any], rtl: Path, out: Path, yosys: str, goal: bool) -
     if done.returncode != 0:
         said = done.stderr + done.stdout
         fail(f"Yosys failed on {proof['name']}: {'; '.join(re.findall('ERROR.*', said)) or said[-600:]}")
-    return work / f"{name}.aig"
+    aig = work / f"{name}.aig"
+    expected, found = 1 if goal else proof["assertions"], count_assertions(aig)
+    if found != expected:
+        fail(f"expected {expected} assertions in the {name} of {proof['name']} (proofs.json), found {found}")
+    return aig
+
+
+def count_assertions(aig: Path) -> int:
+    """How many there are in an and-inverter graph: B, what must not be, in its first line `aig M I L O A B`."""
+    with aig.open("rb") as file:
+        return int(file.readline().split()[6])
 
 
 def abc(program: str, aig: Path, commands: str, timeout: int) -> str:
@@ -123,7 +134,7 @@ def prove(proof: dict[str, Any], arguments: argparse.Namespace) -> dict[str, Any
     result: dict[str, Any] = {"name": proof["name"], "blocks": proof["blocks"], "preset": preset,
                               "proves": proof["proves"]}  # fmt: skip
     seconds = arguments.seconds or proof["seconds"]
-    if "goal_depth" in proof:
+    if "goal_of" not in proof:
         goal = graph(proof, rtl, arguments.out, arguments.yosys, True)
         frame, _ = bounded(arguments.abc, goal, proof["goal_depth"], seconds)
         if frame is None:

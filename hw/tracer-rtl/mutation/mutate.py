@@ -13,8 +13,9 @@ the seeds that are not recorded, one with which something is meets every test fo
 it is killed by the record alone, which the report counts apart: that says that something has changed, not that it is
 wrong. Of several runs first come those that are known to kill mutants of the same module, for their time; then those
 that kill others; the cheapest first when nothing is known.
-Verdicts go to a file that a later hunt continues and learns from. It fails when fewer than `--least` are killed, or
-when a survivor is not explained in survivors.json.
+Verdicts go to a file that a later hunt continues and learns from; what killed a mutant is run over it again when the
+tests are others. A run that somebody else ends is no verdict: the hunt stops. It fails when fewer than `--least` are
+killed, or when a survivor is not explained in survivors.json.
 """
 
 from __future__ import annotations
@@ -32,10 +33,11 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 HERE = Path(__file__).resolve().parent
 # All mutants meet these first: a second for all of them together. The rest is run test by test.
@@ -52,10 +54,16 @@ LEAST_PATIENCE = 3  # seconds
 # More than are wanted are put into the design: those that change nothing because a bit is constant, and those that no
 # run can reach (unreachable.json), are left out.
 SPARE = 1.3
+# A tracer that goes wrong may take the simulation with it.
+CRASHES = {signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL}
 MARK = re.compile(r"^mutate .*?-mode (\S+)(.*)$")
 
 
-def fail(message: str) -> None:
+class Interrupted(Exception):
+    """A run ended, but not by what the mutant does."""
+
+
+def fail(message: str) -> NoReturn:
     print(f"mutate: {message}", file=sys.stderr)
     sys.exit(2)
 
@@ -95,6 +103,9 @@ def make(arguments: argparse.Namespace) -> int:
     modules = json.loads((out / "cells.json").read_text())["modules"]
     constant = {n for n, entry in found.items() if changes_nothing(entry, modules)}
     reachable = [n for n, entry in found.items() if n not in constant and out_of_reach(entry) is None]
+    same = [one for one, times in Counter(label(found[n]) for n in reachable).items() if times > 1]
+    if same:
+        fail(f"expected a label for each mutant, found one for several: {same[0]}")
     if len(reachable) < arguments.count:
         fail(f"expected {arguments.count} mutants that a run can reach, found {len(reachable)} of {made}")
     (out / "chosen.json").write_text(json.dumps(reachable[: arguments.count]) + "\n")
@@ -139,7 +150,7 @@ def mutants(path: Path) -> dict[int, dict[str, str]]:
                 entry[option[1:]] = value.lstrip("\\")
             elif option == "-cell":
                 entry["name"] = value.lstrip("\\")
-                entry["cell"] = value.split("$")[1] if value.startswith("$") else entry["name"]
+                entry["cell"] = value.split("$")[1] if value.startswith("$") else entry["name"]  # its kind
         out[len(out) + 1] = entry
     return out
 
@@ -198,10 +209,15 @@ def once(test: Path, mutant: int, what: Run, seconds: int | None) -> tuple[str, 
         return "survives", "", spent
     if seconds and child.returncode in (-signal.SIGKILL, -signal.SIGXCPU) and spent >= seconds - 1:
         return "hangs", "", spent
-    for pattern in (r"Assertion failed: .*", r"\[  FAILED  \] (\S+)", r"ports: what left them in \S+"):
-        if m := re.search(pattern, said):
-            return "killed", m.group(0)[:120], spent
-    return "killed", f"exit code {child.returncode}", spent
+    if child.returncode == 1 or -child.returncode in CRASHES:
+        for pattern in (r"Assertion failed: .*", r"\[  FAILED  \] (\S+)", r"ports: what left them in \S+"):
+            if m := re.search(pattern, said):
+                return "killed", m.group(0)[:120], spent
+    if -child.returncode in CRASHES:
+        return "killed", signal.Signals(-child.returncode).name, spent
+    last = said.strip().splitlines()[-1:] or ["nothing"]
+    raise Interrupted(f"expected {what} over mutant {mutant} to pass or fail, found exit code {child.returncode}; "
+                      f"its last words: {last[0][:200]}")  # fmt: skip
 
 
 def next_runs(every: list[Run], passed: list[str], differs: bool) -> list[Run]:
@@ -240,22 +256,27 @@ class Order:
 
 
 class Verdicts:
-    """What is known already, in a file that a later hunt continues. A kill holds for the design that it happened to,
-    and so does a survival that is explained; another one, and how long the tracer without a mutant takes, holds for
-    one build of the regression, or, when tests were only `added` since, for the tests that there were. Which test
-    killed a mutant of which module is worth knowing whatever the design was."""
+    """What is known already, in a file that a later hunt continues. A verdict, and how long the tracer without a
+    mutant takes, holds for one design and one build of the regression, or, when tests were only `added` since, for the
+    tests that there were; a survival that is explained for all builds. Of a kill with another build it is known what to
+    try first (`before`). Which test killed a mutant of which module is worth knowing whatever the design was."""
 
     def __init__(self, path: Path, design: str, program: str, explained: set[str], added: bool) -> None:
         self.path, self.design, self.program = path, design, program
         self.known: dict[str, dict[str, Any]] = {}
+        self.before: dict[str, dict[str, Any]] = {}
         self.kills: list[tuple[str, str]] = []
         for line in path.read_text().splitlines() if path.exists() else []:
             entry = json.loads(line)
             if "killer" in entry:
                 self.kills.append((entry["module"], entry["killer"]))
-            lasting = entry["verdict"] in ("killed", "hangs") or ("module" in entry and label(entry) in explained)
-            if entry["design"] == design and (lasting or added or entry["program"] == program):
+            if entry["design"] != design:
+                continue
+            lasting = "module" in entry and entry["verdict"] == "survives" and label(entry) in explained
+            if lasting or added or entry["program"] == program:
                 self.known[entry["key"]] = entry
+            elif "killer" in entry:
+                self.before[entry["key"]] = entry
 
     def add(self, key: str, entry: dict[str, Any]) -> dict[str, Any]:
         entry = {"key": key, "design": self.design, "program": self.program} | entry
@@ -266,8 +287,18 @@ class Verdicts:
         return entry
 
 
-def digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()[:16]
+def digest(*paths: Path) -> str:
+    together = hashlib.sha256()
+    for path in paths:
+        together.update(path.read_bytes())
+    return together.hexdigest()[:16]
+
+
+def design_files(folder: Path) -> list[Path]:
+    """What a mutant is part of: the logic, the memories beside it, the assertions that are bound to it."""
+    memories = [Path(line) for line in (folder / "memories.f").read_text().split()]
+    bound = memories[0].parent / "verification" / "assert" if memories else folder
+    return [folder / "mutated.v", *memories, *sorted(bound.glob("*.sv"))]
 
 
 def baseline(verdicts: Verdicts, test: Path, every: list[Run], jobs: int) -> dict[Run, float]:
@@ -293,7 +324,7 @@ def hunt(arguments: argparse.Namespace) -> int:
     chosen = json.loads((arguments.list.parent / "chosen.json").read_text())
     explained = {e["mutant"] for e in json.loads(arguments.survivors.read_text())}
     verdicts = Verdicts(
-        arguments.verdicts, digest(arguments.list.parent / "mutated.v"), digest(arguments.test), explained,
+        arguments.verdicts, digest(*design_files(arguments.list.parent)), digest(arguments.test), explained,
         arguments.tests_added,
     )  # fmt: skip
     every = runs(arguments.test)
@@ -304,23 +335,41 @@ def hunt(arguments: argparse.Namespace) -> int:
         if killer in by_name:
             order.learn(module, by_name[killer])
     end = time.monotonic() + 60 * arguments.minutes if arguments.minutes else None
+    stopped = threading.Event()
+
+    def patience(r: Run) -> int:
+        return max(LEAST_PATIENCE, math.ceil(PATIENCE * times[r]))
+
+    def once_more(number: int, before: dict[str, Any]) -> dict[str, Any] | None:
+        """A mutant that other tests killed, under the test that did; None: that no longer does."""
+        killer = by_name.get(before["killer"])
+        if killer is None:
+            return None
+        verdict, why, _ = once(arguments.test, number, killer, patience(killer))
+        by_record = why.startswith("ports:")
+        if verdict == "survives" or by_record != before["why"].startswith("ports:"):
+            return None
+        kept = {k: v for k, v in before.items() if k not in ("key", "design", "program")}
+        return verdicts.add(str(number), kept | {"verdict": verdict, "why": why})
 
     def one(number: int) -> dict[str, Any] | None:
         known = verdicts.known.get(str(number), {})
         if known and (known["verdict"] != "survives" or label(known) in explained):
             return known
+        if not known and str(number) in verdicts.before and (again := once_more(number, verdicts.before[str(number)])):
+            return again
         entry: dict[str, Any] = {"number": number, "seconds": 0.0, "passed": [], **made[number]}
         entry |= {k: known[k] for k in ("seconds", "passed") if k in known}
         differs: dict[str, str] = known.get("differs", {})
         if not next_runs(every, entry["passed"], bool(differs)):
             return known
         while left := next_runs(every, entry["passed"], bool(differs)):
-            if end is not None and time.monotonic() > end:
+            if stopped.is_set() or (end is not None and time.monotonic() > end):
                 if entry["passed"]:
                     verdicts.add(str(number), entry | {"verdict": "survives", "why": "", "differs": differs})
                 return None
             r = order.first(entry["module"], left)
-            verdict, why, seconds = once(arguments.test, number, r, max(LEAST_PATIENCE, math.ceil(PATIENCE * times[r])))
+            verdict, why, seconds = once(arguments.test, number, r, patience(r))
             entry["seconds"] = round(entry["seconds"] + seconds, 1)
             if why.startswith("ports:"):
                 differs = {"verdict": verdict, "why": why, "killer": str(r)}
@@ -336,9 +385,16 @@ def hunt(arguments: argparse.Namespace) -> int:
         print(f"{number:4} {entry['verdict']:8} {entry['seconds']:5.1f} s {label(entry)} {entry['why']}", flush=True)
         return entry
 
+    def unless_stopped(number: int) -> dict[str, Any] | None:
+        try:
+            return None if stopped.is_set() else one(number)
+        except Interrupted:
+            stopped.set()
+            raise
+
     numbers = arguments.only or chosen
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        results = [r for r in pool.map(one, numbers) if r is not None]
+        results = [r for r in pool.map(unless_stopped, numbers) if r is not None]
     left = len(numbers) - len(results)
     if left:
         print(f"mutate: {left} of {len(numbers)} mutants left; run it again to go on")
@@ -367,14 +423,20 @@ def judge(results: list[dict[str, Any]], arguments: argparse.Namespace) -> int:
     for r in survivors:
         known = explained.get(label(r))
         print(f"  survivor {r['number']}: {label(r)}: {known['why'] if known else 'NOT EXPLAINED'}")
+    for one in sorted(explained.keys() - {label(r) for r in survivors}):
+        print(f"  explained, but no survivor: {one}")
     print(f"report: {arguments.report}")
     return 1 if unexplained or rate < arguments.least else 0
 
 
 def label(r: dict[str, Any]) -> str:
-    """A mutant by what it changes and where in firtool's output."""
+    """A mutant by what it changes and where in firtool's output; another one of the same design has another label."""
     wire = f" {r['wire']}[{r['wirebit']}]" if "wire" in r else ""
-    return f"{r['mode']} {r['module']} {r['cell']}.{r['port']}[{r.get('portbit', 0)}]{wire} {r.get('src', '')}".strip()
+    # Yosys' own names are $KIND$PLACE$NUMBER.
+    cell = r["cell"] + ("$" + r["name"].rsplit("$", 1)[1] if r["name"].startswith("$") else "")
+    control = f" by {r['ctrlbit']}" if r["mode"].startswith("cnot") else ""
+    bit = f"{r['port']}[{r.get('portbit', 0)}]"
+    return f"{r['mode']} {r['module']} {cell}.{bit}{control}{wire} {r.get('src', '')}".strip()
 
 
 def main() -> int:

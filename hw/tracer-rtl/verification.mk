@@ -17,14 +17,15 @@ VERIFY_VERILATOR = cd $(1) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) p
 # The assertions of the design: firtool keeps them in modules of their own, which these files bind.
 VERIFY_ASSERTIONS = $(VERIFY_PRESET)/verification/assert/*_Verification_Assert.sv $(VERIFY_PRESET)/verification/assert/layers-Tracer-Verification-Assert.sv
 
-# The choice depends on the design, the number and the seed alone. Compiled for speed: it runs thousands of times.
+# The choice depends on the design, the number, the seed and Yosys' version alone. Compiled for speed: it runs thousands of times.
 MUTATION_DESIGN := $(MUTATION)/design
 $(MUTATION)/choice: FORCE
 	@mkdir -p $(@D)
 	@echo '$(MUTANTS) $(MUTATION_SEED)' | cmp -s - $@ || echo '$(MUTANTS) $(MUTATION_SEED)' > $@
 .PHONY: FORCE
 FORCE:
-$(MUTATION_DESIGN)/obj/ready: $(VERIFY_PRESET)/filelist.f $(MUTATION)/choice hw/tracer-rtl/verification.mk | $(RTL_VENV)/ready
+$(MUTATION_DESIGN)/obj/ready: $(VERIFY_PRESET)/filelist.f $(MUTATION)/choice hw/tracer-rtl/verification.mk \
+  hw/tracer-rtl/mutation/mutate.py hw/tracer-rtl/mutation/unreachable.json $(RTL_VENV)/ready
 	@echo "mutation: choosing $(MUTANTS) mutants"
 	@python3 hw/tracer-rtl/mutation/mutate.py make --rtl $(VERIFY_PRESET) --out $(MUTATION_DESIGN) --count $(MUTANTS) --seed $(MUTATION_SEED)
 	@echo "mutation: building the tracer with all of them"
@@ -70,7 +71,7 @@ AXI_COCOTB_VERSION := 2.1.0
 AXI_MODELS_VERSION := 0.1.28
 AXI_BUILD := $(RTL_BUILD)/axi
 AXI_SOURCES := sim/rtl/test/axi
-$(RTL_VENV)/axi-ready: | $(RTL_VENV)/ready
+$(RTL_VENV)/axi-ready: $(RTL_VENV)/ready
 	@echo "rtl: fetching cocotb $(AXI_COCOTB_VERSION) and cocotbext-axi $(AXI_MODELS_VERSION)"
 	@$(RTL_VENV)/bin/pip install -q 'cocotb==$(AXI_COCOTB_VERSION)' 'cocotbext-axi==$(AXI_MODELS_VERSION)'
 	@touch $@

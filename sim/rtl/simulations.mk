@@ -18,7 +18,7 @@ RTL_PLUGIN_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*
 
 # $(1): kind, $(2): Verilator's further flags.
 define rtl_simulation_rule
-$(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk | $(RTL_VENV)/ready
+$(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RTL_VENV)/ready
 	@echo "rtl: verilating $$* ($(1))"
 	@mkdir -p $$(@D)
 	@cd $(RTL_BUILD)/$$* && VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) perl $$(rtl_verilator_root)/bin/verilator \
@@ -44,21 +44,17 @@ rtl-cargo:
 	    > $(RTL_TOOLS)/cargo.log 2>&1 || { tail -15 $(RTL_TOOLS)/cargo.log; exit 1; }; }
 $(RTL_TOOLS)/dramsim3: | rtl-cargo
 
+# What an earlier run made and this one does not name stays as long as it is of these sources: whoever finds a simulation in
+# lib/ takes it for the present tracer.
 .PHONY: rtl-simulations
-rtl-simulations: setup $(RTL_BUILD)/lib/ready ## build the simulated tracers of DEVICE=rtl and merapi-replay --rtl (RTL_SIMULATIONS=)
-
-# Written anew when the list or anything in it changes.
-$(RTL_BUILD)/lib/list: FORCE
-	@mkdir -p $(@D)
-	@echo '$(RTL_SIMULATIONS)' | cmp -s - $@ || echo '$(RTL_SIMULATIONS)' > $@
-
-$(RTL_BUILD)/lib/ready: $(RTL_BUILD)/lib/list $(rtl_simulation_ready) $(RTL_PLUGIN_SOURCES) | $(RTL_TOOLS)/dramsim3
+rtl-simulations: setup $(rtl_simulation_ready) | $(RTL_TOOLS)/dramsim3 ## build the simulated tracers of DEVICE=rtl and merapi-replay --rtl (RTL_SIMULATIONS=)
+	@for made in $(RTL_BUILD)/lib/merapi-rtl-*.so; do \
+	  [ ! -e "$$made" ] || [ -z "$$(find $(RTL_SOURCES) $(RTL_PLUGIN_SOURCES) -newer "$$made" -print -quit)" ] || rm -f "$$made"; done
 	@echo "rtl: linking $(RTL_SIMULATIONS)"
 	@cmake -S sim/rtl/plugin -B $(RTL_BUILD)/plugin -G Ninja $(LAUNCHERS) -DCMAKE_CXX_COMPILER=$(RTL_FAST_CXX) -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
 	  "-DMERAPI_SIMULATIONS=$(subst $() $(),;,$(strip $(RTL_SIMULATIONS)))" -DMERAPI_VERILATOR=$(rtl_verilator_root) \
 	  -DMERAPI_DRAMSIM3=$(RTL_TOOLS)/dramsim3 > $(RTL_BUILD)/plugin.log 2>&1 || { cat $(RTL_BUILD)/plugin.log; exit 1; }
 	@$(RTL_NICE) cmake --build $(RTL_BUILD)/plugin --parallel $(RTL_JOBS) > $(RTL_BUILD)/plugin-build.log 2>&1 || { tail -40 $(RTL_BUILD)/plugin-build.log; exit 1; }
-	@touch $@
 
 ifeq ($(DEVICE),rtl)
 run: rtl-simulations

@@ -94,7 +94,9 @@ class Bench:
             arguments = [*MARK_FLAGS, *heap, *self.classes, "merapi.apps.MarkBench", shape, str(CYCLES)]
             for run, variant in self.alternate(self.args.runs):
                 say(f"marking {shape}: {variant}, run {run + 1} of {self.args.runs}")
-                measured, facts = self.measure(variant, arguments, variant == "merapi", sample=True)
+                measured, facts = self.measure(
+                    variant, arguments, variant == "merapi", sample=measured_jvm.MARKING_THREADS
+                )
                 # The first cycle also meets the program's start; it is left out for both.
                 cycles = [c for c in measured.log.cycles.values() if c.mark_ms is not None][1:]
                 for cycle in [c for c in cycles if variant == "stock" or c in measured.log.offloaded()]:

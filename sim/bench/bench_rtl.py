@@ -6,7 +6,7 @@ Each window (a hash map, a random graph, a list; an H2 database, a JGraphT graph
 javac's trees of H2's sources, an XML document; the last four also aged) is traced
 by the simulated tracer with DRAMsim3's memory time. Its cycles at 250 MHz stand
 beside the time that one thread of stock G1 took to mark the same heap on this
-machine when it was saved. The graph and the real programs are traced once more with
+machine when it was saved (median of five runs). The graph and the real programs are traced once more with
 100 pauses. build/bench/rtl.json holds everything; a limit that is missed makes
 status 1 (with --report-only: 0).
 """
@@ -107,6 +107,18 @@ def measure(args):
     return rows
 
 
+def commit():
+    """Which sources these figures are of; -dirty: with changes. None outside a repository."""
+    git = ["git", "-C", str(ROOT), "describe", "--always", "--dirty", "--abbrev=12"]
+    done = subprocess.run(git, capture_output=True, text=True)
+    return done.stdout.strip() or None
+
+
+def simulations(presets):
+    """By preset: digest of the simulated tracer."""
+    return {p: windows.digest(BUILD / f"rtl/lib/merapi-rtl-{p}.so") for p in sorted(presets)}
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--preset", action="append", help="tracers to simulate (default ddr4-1ch; repeatable)")
@@ -134,7 +146,8 @@ def main():
     verdicts = rtl_limits.judge(rows)
     machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
     machine["load_at_end"] = os.getloadavg()[0]
-    result = {"machine": machine, "scale": args.scale, "packages": args.packages, "rows": rows, "limits": verdicts}
+    result = {"machine": machine, "commit": commit(), "simulations": simulations({r["preset"] for r in rows})}
+    result |= {"scale": args.scale, "packages": args.packages, "rows": rows, "limits": verdicts}
     (OUT / "rtl.json").write_text(json.dumps(result, indent=1) + "\n")
     print()
     for one in verdicts:

@@ -12,28 +12,31 @@ from pathlib import Path
 
 import jvm_log
 
-# Names (as /proc cuts them, 15 characters) of the threads that G1 marks with.
-MARKING_THREADS = ("G1 Conc#", "G1 Main Marker")
+# Names (as /proc cuts them, 15 characters) of the threads that G1 marks with, and of the one that waits for them and
+# does what else belongs to a cycle.
+MARKERS = ("G1 Conc#",)
+MARKING_THREADS = (*MARKERS, "G1 Main Marker")
 SAMPLE_SECONDS = 0.004
 
 
 class ThreadClock:
-    """CPU time of a process's marking threads over time, sampled from /proc/PID/task/*/schedstat."""
+    """CPU time of a process's threads of some names over time, sampled from /proc/PID/task/*/schedstat."""
 
-    def __init__(self, pid):
+    def __init__(self, pid, names=MARKING_THREADS):
+        self.names = names
         self.pid, self.instants, self.cpu, self.stop = pid, [], [], threading.Event()
         self.thread = threading.Thread(target=self.run, daemon=True)
         self.known, self.looked = {}, 0.0
 
     def tasks(self):
-        """Paths of the marking threads' counters; looked for again now and then, since G1 starts them late."""
+        """Paths of the threads' counters; looked for again now and then, since G1 starts them late."""
         now = time.monotonic()
         if not self.known or now - self.looked > 0.5:
             self.looked = now
             with contextlib.suppress(OSError):
                 for task in Path(f"/proc/{self.pid}/task").iterdir():
                     with contextlib.suppress(OSError):
-                        if (task / "comm").read_text().startswith(MARKING_THREADS):
+                        if (task / "comm").read_text().startswith(self.names):
                             self.known[task.name] = task / "schedstat"
         return self.known.values()
 
@@ -69,15 +72,15 @@ class Measured:
     wall_ms: float
     cpu_ms: float
     log: jvm_log.JvmLog | None = None
-    marking_cpu_ms: dict = field(default_factory=dict)  # by gc id: CPU time of the marking threads in its marking
+    marking_cpu_ms: dict = field(default_factory=dict)  # by gc id: CPU time of the sampled threads in its marking
 
 
 class BenchError(Exception):
     """A measured program failed; the text says how."""
 
 
-def run(java, arguments, log_path=None, sample=False, more_log=()):
-    """Run java to its end. With log_path its log is read; with sample its marking threads' CPU time is taken."""
+def run(java, arguments, log_path=None, sample=(), more_log=()):
+    """Run java to its end. With log_path its log is read; `sample`: names of threads whose CPU time is taken."""
     flags = [jvm_log.log_flag(log_path, *more_log)] if log_path else []
     if log_path:
         Path(log_path).unlink(missing_ok=True)
@@ -85,7 +88,7 @@ def run(java, arguments, log_path=None, sample=False, more_log=()):
     # Output is small and goes to the pipe; the process is reaped by wait4, which knows its CPU time.
     command = [str(java), *flags, *arguments]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
-    clock = ThreadClock(process.pid) if sample else None
+    clock = ThreadClock(process.pid, sample) if sample else None
     if clock:
         clock.thread.start()
     try:

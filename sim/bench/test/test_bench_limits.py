@@ -90,6 +90,6 @@ def test_a_program_that_fails_is_an_error():
 
 
 def test_a_run_is_measured(tmp_path):
-    measured = measured_jvm.run(JAVA, ["-XX:+UseG1GC", "-version"], tmp_path / "log", sample=True)
+    measured = measured_jvm.run(JAVA, ["-XX:+UseG1GC", "-version"], tmp_path / "log", sample=measured_jvm.MARKERS)
     assert measured.wall_ms > 0 and measured.cpu_ms > 0
     assert measured.log.offloaded() == [] and measured.marking_cpu_ms == {}

@@ -10,6 +10,8 @@
 #include <stdexcept>
 #include <vector>
 
+#include "merapi/contract.h"
+
 namespace merapi::sim {
 namespace {
 
@@ -105,6 +107,7 @@ class Check {
     if (value_of("system", "channels") != 1) found_instead("system", "channels", "1");
     if (value_of("system", "bus_width") < value_of("dram_structure", "device_width"))
       found_instead("system", "bus_width", "of at least a device's width");
+    a_line_each();
   }
 
  private:
@@ -141,6 +144,14 @@ class Check {
     const std::string *value = find("dram_structure", "BL"), *protocol = find("dram_structure", "protocol");
     if (value == nullptr && (protocol == nullptr || *protocol != "HMC")) missing("BL", "dram_structure");
     if (value != nullptr && !is_number(*value, true)) found_instead("dram_structure", "BL", "of at least 0");
+  }
+  // One access is what the tracer asks for at once. Where a burst takes no time, and in an HMC, it may be.
+  void a_line_each() const {
+    if (find("dram_structure", "BL") == nullptr || value_of("dram_structure", "BL") == 0) return;
+    const double width = value_of("system", "bus_width"), bits = width * value_of("dram_structure", "BL");
+    if (bits == MERAPI_LINE_BYTES * 8) return;
+    const int needed = int(MERAPI_LINE_BYTES * 8 / width);
+    found_instead("dram_structure", "BL", std::to_string(needed) + " (lines of 64 bytes at that bus_width)");
   }
   // One time for both directions, or two.
   void row_to_column() {

@@ -13,7 +13,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kClockMhz = 250;
 constexpr const char* kPrefix = "merapi-rtl-";
 
 fs::path find_folder(const std::string& given) {

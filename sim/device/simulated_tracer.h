@@ -12,6 +12,9 @@
 
 namespace merapi::sim {
 
+// A simulated cycle is as long as one of this clock.
+constexpr double kClockMhz = 250;
+
 // The command line's choice.
 struct RtlOptions {
   std::string folder;  // of the shared objects; empty: beside this program (../../rtl/lib or ../lib/merapi/rtl)

@@ -53,6 +53,7 @@ int main(int argc, char** argv) {
   if (rtl) {
     device_options.engine = "rtl";
     device_options.common.patience_us = kRtlPatienceUs;
+    device_options.common.name.clear();
   }
   try {
     if (rtl) {

@@ -1,4 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
+#include <deque>
 #include <stdexcept>
 #include <unordered_map>
 
@@ -34,7 +35,7 @@ class DramTiming : public Timing {
   }
   void start(unsigned port, uint64_t address, bool write, uint32_t token) override {
     uint64_t own = share(address);
-    ports_[port].waiting.insert({own * 2 + write, token});
+    ports_[port].waiting[own * 2 + write].push_back(token);
     ports_[port].memory->AddTransaction(own, write);
   }
   void tick(std::vector<uint32_t>* finished) override {
@@ -51,8 +52,8 @@ class DramTiming : public Timing {
  private:
   struct Port {
     std::unique_ptr<dramsim3::MemorySystem> memory;
-    // DRAMsim3 names an access by its address; which of several to one address ends first makes no difference.
-    std::unordered_multimap<uint64_t, uint32_t> waiting;
+    // DRAMsim3 names an access by its address: of several to one address the oldest ends first.
+    std::unordered_map<uint64_t, std::deque<uint32_t>> waiting;
   };
   static unsigned log2(unsigned n) {
     unsigned log = 0;
@@ -66,8 +67,9 @@ class DramTiming : public Timing {
   void finish(Port& port, uint64_t address, bool write) {
     auto it = port.waiting.find(address * 2 + write);
     if (it == port.waiting.end()) return;
-    finished_.push_back(it->second);
-    port.waiting.erase(it);
+    finished_.push_back(it->second.front());
+    it->second.pop_front();
+    if (it->second.empty()) port.waiting.erase(it);
   }
   const std::string config_;
   const unsigned port_log2_, interleave_log2_;

@@ -106,6 +106,7 @@ void check_time(const CounterCase& c, Checker* k) {
   k->equal(MERAPI_COUNTER_NANOSECONDS, 0);
   k->equal(MERAPI_COUNTER_CPU_NANOSECONDS, 0);
   k->between(MERAPI_COUNTER_CYCLES, 1, c.clock);
+  if (c.traced != 0) k->equal(MERAPI_COUNTER_CYCLES, c.traced);
   // A lane ends one object a cycle at most.
   k->between(MERAPI_COUNTER_OBJECTS_SCANNED, 0, c.lanes * k->at(MERAPI_COUNTER_CYCLES));
   for (int stall : {MERAPI_COUNTER_STALL_MEMORY, MERAPI_COUNTER_STALL_BITMAP, MERAPI_COUNTER_STALL_GREY,

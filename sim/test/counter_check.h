@@ -32,6 +32,7 @@ struct CounterCase {
   // Since the cycle began; nullptr for a device whose memory is not watched.
   const AreaAccesses* accesses = nullptr;
   uint64_t clock = 0;
+  uint64_t traced = 0;  // cycles of the clock in which the device said that it traces; 0: not watched
   uint64_t lanes = 1;
   const uint64_t* values = nullptr;  // MERAPI_COUNTER_COUNT
 };

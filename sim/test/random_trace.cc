@@ -475,6 +475,7 @@ class Trace {
     c.host = tally_;
     c.accesses = device_->accesses();
     c.clock = device_->clock() - clock_;
+    c.traced = device_->traced();
     c.lanes = window_.control<merapi_device_identity>(MERAPI_DEVICE_IDENTITY_OFFSET)->lanes;
     c.values = window_.control<merapi_counters>(MERAPI_COUNTERS_OFFSET)->value;
     error_ << check_counters(c);

@@ -65,6 +65,8 @@ class TracedDevice {
   virtual void begin_count(uint32_t) {}
   // The device's clock, 0 when it has none.
   virtual uint64_t clock() const { return 0; }
+  // Cycles of it since begin_count() in which the device said that it traces; 0 when nobody watches.
+  virtual uint64_t traced() const { return 0; }
   // A trace that needs more turns of host and device than this has no end.
   virtual uint64_t most_turns() const = 0;
 };

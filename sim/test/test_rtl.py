@@ -104,7 +104,7 @@ def test_a_saved_window_gives_what_the_model_gives(folder, memory):
     assert run.returncode == 0, run
     run, simulated = replay(image, *RTL, "--memory", memory, "--check", "--lines", "--json", "--pauses", 2)
     assert run.returncode == 0, run
-    assert simulated["checked"] and simulated["kind"] == "rtl"
+    assert simulated["checked"] and simulated["kind"] == "rtl" and simulated["device"] == "merapi-rtl sim-small"
     assert (simulated["rtl_preset"], simulated["memory"]) == ("sim-small", memory)
     for name in EQUAL:
         assert simulated["counters"][name] == modelled["counters"][name], name
@@ -138,6 +138,11 @@ DAMAGED = {
     "continued": (r"\n(CL\b)", r"\n \1", "found no CL in [timing];"),
     "an abacus": (r"DDR4", "abacus", "found 'abacus'"),
     "a field twice": (r"rorabacobgch", "rorabacobgco", "found 'rorabacobgco'"),
+    "half a line": (
+        r"\nBL *= *8",
+        "\nBL = 4",
+        "with BL 8 (lines of 64 bytes at that bus_width) in [dram_structure], found '4'",
+    ),
     "channels": (r"channels *= *1", "channels = 8", "found '8'"),
     "no device": (r"bus_width *= *64", "bus_width = 4", "found '4'"),
 }

@@ -30,20 +30,35 @@ class RtlDevice : public TracedDevice {
   }
   WindowHost& host() override { return machine_; }
   bool attach() override { return machine_.attach(); }
-  void advance(Random* r) override { machine_.run(r->percent(80) ? r->between(1, 100) : r->between(100, 3000)); }
-  bool settle(const std::function<bool()>& done) override { return machine_.run_until(done, kPatience); }
+  void advance(Random* r) override {
+    for (uint64_t left = r->percent(80) ? r->between(1, 100) : r->between(100, 3000); left > 0; left--) cycle();
+  }
+  bool settle(const std::function<bool()>& done) override {
+    for (uint64_t left = kPatience; left > 0 && !done(); left--) cycle();
+    return done();
+  }
   DevicePromises promises() const override {
     return {.follows_ahead = true, .counts_events = true, .counts_leaves = true};
   }
   const merapi::sim::test::AreaAccesses* accesses() const override { return &counter_.counts(); }
-  void begin_count(uint32_t bitmap) override { counter_.begin(bitmap); }
+  void begin_count(uint32_t bitmap) override {
+    counter_.begin(bitmap);
+    traced_ = 0;
+  }
+  uint64_t traced() const override { return traced_; }
   uint64_t clock() const override { return machine_.simulation->cycles(); }
   uint64_t most_turns() const override { return 400'000; }
 
  private:
+  void cycle() {
+    machine_.simulation->cycle();
+    traced_ += machine_.simulation->state() == MERAPI_DEVICE_STATE_TRACING;
+  }
+
   AreaCounter counter_;
   RtlMachine machine_;
   const std::function<void(RtlMachine*)> at_end_;
+  uint64_t traced_ = 0;
 };
 
 }  // namespace

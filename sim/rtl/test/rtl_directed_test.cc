@@ -215,6 +215,38 @@ TEST(RtlDirectedList, IsFollowedAheadByAnyField) {
   }
 }
 
+// Who reads ahead knows whose reference it is: where one is wrong, the fault names the object.
+TEST(RtlDirectedList, ABadLinkIsItsObjectsFault) {
+  WindowShape shape = directed_shape();
+  shape.region_log2 = 17;
+  shape.regions = 2;
+  shape.oop_bytes = 8;
+  for (uint64_t last = 300; last < 316; last++) {
+    Window window(shape);
+    window.put_instance(kNode, kNodeBytes / 8, {{16, 1}});
+    for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
+    uint64_t link = 0;
+    for (uint64_t i = 0; i <= last; i++) {
+      uint8_t* object = window.heap() + i * kNodeBytes;
+      std::memcpy(object + 8, &kNode, sizeof kNode);
+      link = shape.heap_base + (i + 1) * kNodeBytes + (i == last ? 4 : 0);
+      std::memcpy(object + 16, &link, sizeof link);
+    }
+    window.mark(0, 0);
+    RtlMachineOptions options;
+    options.timing = {25, 25, 100, 1};
+    RtlMachine machine(&window, options);
+    ASSERT_TRUE(machine.attach());
+    machine.run(kPowerUp);
+    machine.begin(0);
+    machine.trace(0, shape.regions);
+    ASSERT_TRUE(machine.idle_or_fault(kPatience));
+    ASSERT_EQ(machine.fault().code, uint32_t(MERAPI_FAULT_BAD_REFERENCE));
+    EXPECT_EQ(machine.fault().address, link);
+    EXPECT_EQ(machine.fault().detail, shape.heap_base + last * kNodeBytes) << last;
+  }
+}
+
 // An element at its region's limit ends it, whichever bits the limit has: what it links is not marked.
 TEST_F(RtlDirected, AListEndsAtALimit) {
   const uint64_t elements = 100;

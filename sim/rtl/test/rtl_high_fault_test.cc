@@ -386,8 +386,9 @@ TEST(RtlHighFault, RingOverrun) {
   trials([](Trial& t) {
     RtlMachine& m = t.machine();
     auto* index = t.window.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
-    uint64_t beyond = t.random.percent(50) ? t.random.next() : UINT64_C(1) << t.random.between(7, 63);
-    const uint64_t way = t.random.below(3);
+    const uint64_t just = t.window.shape.submission_entries + 1;
+    const uint64_t some[] = {t.random.next(), UINT64_C(1) << t.random.between(7, 63), just};
+    const uint64_t beyond = some[t.random.below(3)], way = t.random.below(3);
     (way == 0 ? index->completion_consumed : index->submission_produced) = beyond;
     if (way == 2) m.abort();  // what was submitted when it is seen would be dropped
     EXPECT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_RING_OVERRUN));

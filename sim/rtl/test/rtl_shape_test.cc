@@ -173,5 +173,49 @@ class RtlShapeWideBlocks : public RtlShapeBlocks {
 TEST_F(RtlShapeNarrowBlocks, AreJudgedOneByOne) { every_block(); }
 TEST_F(RtlShapeWideBlocks, AreJudgedOneByOne) { every_block(); }
 
+// A reference far behind its object's header, each bit of how far in each of the blocks in line.
+TEST(RtlFarBlocks, EachBitOfEachBlock) {
+  constexpr uint32_t kFirst = 0x8000, kLeaf = 0x1000, kBlocks = 4;
+  constexpr unsigned kLeast = 13,
+                     kMost = 23;  // bytes, as powers of two: from behind the headers on; a device may refuse 2^24
+  WindowShape shape = directed_shape();
+  shape.region_log2 = 24;
+  shape.regions = 2;
+  Window window(shape);
+  for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
+  window.put_instance(kLeaf, 2);
+  auto klass = [&](uint64_t at, uint32_t word) { std::memcpy(window.heap() + at + 8, &word, sizeof word); };
+  std::vector<uint64_t> objects, leaves;
+  for (unsigned bit = kLeast; bit <= kMost; bit++) {
+    for (uint32_t block = 0; block < kBlocks; block++) {
+      const uint64_t i = objects.size(), at = 64 * i, leaf = window.region_bytes() + 64 * i;
+      const uint32_t far = UINT32_C(1) << bit, word = kFirst + uint32_t(i) * 8;
+      merapi_ref_block blocks[kBlocks] = {{16, 1}, {20, 1}, {24, 1}, {28, 1}};
+      blocks[block].offset = far;
+      window.put_instance(word, far / 8 + 1, {blocks, blocks + kBlocks});
+      klass(at, word);
+      klass(leaf, kLeaf);
+      const uint32_t narrow = uint32_t((shape.heap_base + leaf - shape.narrow_base) >> shape.narrow_shift);
+      std::memcpy(window.heap() + at + far, &narrow, sizeof narrow);
+      objects.push_back(shape.heap_base + at);
+      leaves.push_back(leaf);
+    }
+  }
+  RtlMachine machine(&window, RtlMachineOptions{});
+  ASSERT_TRUE(machine.attach());
+  machine.run(kPowerUp);
+  machine.begin(0);
+  for (uint64_t object : objects) {
+    ASSERT_TRUE(machine.run_until([&] { return machine.complete(), machine.room(); }, kPatience));
+    machine.grey({object});
+  }
+  ASSERT_TRUE(machine.idle_or_fault(kPatience));
+  EXPECT_EQ(machine.fault().code, 0u) << merapi_fault_name(machine.fault().code);
+  EXPECT_EQ(machine.counter(MERAPI_COUNTER_OBJECTS_MARKED), 2 * objects.size());
+  for (size_t i = 0; i < leaves.size(); i++) {
+    EXPECT_TRUE(window.marked(0, leaves[i])) << "bit " << kLeast + i / kBlocks << ", block " << i % kBlocks;
+  }
+}
+
 }  // namespace
 }  // namespace merapi::sim::rtl::test

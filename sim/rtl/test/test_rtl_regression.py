@@ -90,7 +90,7 @@ def test_host(preset):
 def test_directed(preset):
     run(
         "RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlManyObjects.*:RtlShapes.*:"
-        "RtlShapeNarrowBlocks.*:RtlShapeWideBlocks.*",
+        "RtlShapeNarrowBlocks.*:RtlShapeWideBlocks.*:RtlFarBlocks.*",
         preset,
     )
 

@@ -132,6 +132,11 @@ def test_every_case_is_run():
     assert cases >= set(CASES)
 
 
+def test_replay_commands_are_made_in_one_place():
+    said = [p.name for p in Path(__file__).parent.glob("*.cc") if "--gtest_filter=" in p.read_text()]
+    assert said == ["seeds.cc"]
+
+
 def test_units():
     """Single blocks under ChiselSim."""
     done = subprocess.run(

@@ -7,8 +7,8 @@
     cover.py report --data counts.0.dat counts.1.dat --constant constant.json --reached reached.txt \
       --report build/coverage/report.json
 
-`states` writes a cover point for every value of every state machine (an enumeration called State or Op in a module of
-the sources) and for every handshake of the elaborated design that waits (valid without ready: what a full queue, a
+`states` writes a cover point for every value of every enumeration of the sources (state machines and what else has
+names) and for every handshake of the elaborated design that waits (valid without ready: what a full queue, a
 taken turn or a slow memory makes of it), bound to the design, and into states.vlt what is not to be counted. `constant`
 lets Yosys find the bits that are constant whatever the inputs do: they cannot toggle and are not counted, nor are those
 of uncounted.json (registers that count from zero, from a bit on that a simulation is too short for). `report` reads
@@ -29,12 +29,29 @@ import sys
 import tomllib
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-# Register that holds an enumeration's value, by the enumeration's name.
-REGISTERS = {"State": "state", "Op": "s1_op"}
+
+
+class Register(NamedTuple):
+    """That holds an enumeration's value."""
+
+    name: str
+    # In SystemVerilog, with names of its module's State: the value is one that counts. What a register of a pipeline
+    # holds beside it was left there or is a guess.
+    holds: str = "1'b1"
+    module: str = ""  # that of the class which the enumeration stands in
+
+
+# By the enumeration's name. Every line that a lane has fetched passes `a`; commands are executed in Check.
+REGISTERS = {
+    "State": Register("state"),
+    "Op": Register("s1_op", "s1Valid"),
+    "Phase": Register("a_phase", "aValid", "ScanLane"),
+    "Verdict": Register("verdict", "state == State.Check & ~pending & mayGo", "Control"),
+}
 # What is bound to a module for its handshakes.
 WAITS = "waits"
 # Around tracers, not in one: what several contexts share is reached by tests of its own (docs/testing.md).
@@ -54,41 +71,63 @@ def fail(message: str) -> None:
     sys.exit(2)
 
 
-def machines(scala: Path) -> list[tuple[str, str, list[str]]]:
-    """(module, register, names of its values in order)."""
+class Machine(NamedTuple):
+    module: str
+    register: Register
+    values: list[str]  # their names, in order
+
+
+def machines(scala: Path) -> list[Machine]:
     found = []
     for path in sorted(scala.glob("*.scala")):
-        text = path.read_text()
+        text = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.S)
         modules = [(m.start(), m.group(1)) for m in re.finditer(r"^class (\w+)", text, re.M)]
-        for m in re.finditer(r"^  object (\w+) extends ChiselEnum \{(.*?)\}", text, re.M | re.S):
-            if m.group(1) not in REGISTERS:
-                fail(f"expected an enumeration called {' or '.join(REGISTERS)} in {path.name}, found {m.group(1)}")
-            owner = [name for at, name in modules if at < m.start()][-1]
-            if owner in AROUND:
+        enumerations = list(re.finditer(r"^\s*object (\w+) extends ChiselEnum \{(.*?)\}", text, re.M | re.S))
+        if len(enumerations) != len(re.findall(r"\bextends\s+[\w.]*ChiselEnum\b", text)):
+            fail(f"expected every enumeration in {path.name} as `object NAME extends ChiselEnum {{ ... }}`")
+        for m in enumerations:
+            name, body = m.groups()
+            if name not in REGISTERS:
+                fail(f"expected an enumeration called {' or '.join(REGISTERS)} in {path.name}, found {name}")
+            register = REGISTERS[name]
+            owners = [register.module] if register.module else [c for at, c in modules if at < m.start()]
+            if not owners:
+                fail(f"expected {name} in {path.name} in a class, found it before all of them")
+            if owners[-1] in AROUND:
                 continue
-            names = [
-                n for part in re.findall(r"val ([\w,\s]+?)\s*= Value", m.group(2)) for n in re.findall(r"\w+", part)
-            ]
-            found.append((owner, REGISTERS[m.group(1)], names))
+            parts = re.findall(r"val ([\w,\s]+?)\s*= Value\b(?!\()", body)
+            if not parts or len(parts) != len(re.findall(r"\bval\b", body)):
+                fail(f"expected lines `val NAME, ... = Value` in {name} of {path.name}, found{body.rstrip()}")
+            found.append(Machine(owners[-1], register, [n for part in parts for n in re.findall(r"\w+", part)]))
     return found
 
 
 def states(arguments: argparse.Namespace) -> int:
     out = ["// Made by cover.py from the enumerations in the sources."]
-    for module, register, names in machines(arguments.scala):
+    found = machines(arguments.scala)
+    states_of = {m.module: m.values for m in found if m.register == REGISTERS["State"]}
+    for module, register, names in found:
+
+        def value_of(state: re.Match[str], module: str = module) -> str:
+            return str(states_of[module].index(state.group(1)))
+
+        holds = re.sub(r"\bState\.(\w+)", value_of, register.holds)
         # A module that the elaboration made several of has a number behind its name.
         files = [f for f in sorted(arguments.rtl.glob(f"{module}*.sv")) if re.fullmatch(rf"{module}(_\d+)?", f.stem)]
         if not files:
             fail(f"expected {module}.sv in {arguments.rtl}, found none")
         width = max(1, (len(names) - 1).bit_length())
-        out.append(f"module {module}_{register}_covered(input clock, input [{width - 1}:0] value);")
-        out += [f"  {n}: cover property (@(posedge clock) value == {width}'d{i});" for i, n in enumerate(names)]
+        points = f"{register.name}_covered"
+        out.append(f"module {module}_{points}(input clock, input holds, input [{width - 1}:0] value);")
+        out += [f"  {n}: cover property (@(posedge clock) holds & value == {width}'d{i});" for i, n in enumerate(names)]
         out.append("endmodule")
         for f in files:
-            if not re.search(rf"\b{register}\b", f.read_text()):
-                fail(f"expected a register {register} in {f.name}, found none")
+            text = f.read_text()
+            for signal in (register.name, *re.findall(r"(?<!')\b[a-zA-Z]\w*", holds)):
+                if not re.search(rf"\b{signal}\b", text):
+                    fail(f"expected {signal} in {f.name}, found none")
             out.append(
-                f"bind {f.stem} {module}_{register}_covered {register}_covered(.clock(clock), .value({register}));"
+                f"bind {f.stem} {module}_{points} {points}(.clock(clock), .holds({holds}), .value({register.name}));"
             )
     for f in sorted(arguments.rtl.glob("*.sv")):
         out += waits(f)

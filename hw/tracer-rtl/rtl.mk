@@ -128,12 +128,18 @@ test-rtl-units: setup $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of
 test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERAPI_SEEDS=, MERAPI_PRESET=)
 	@$(RTL_NICE) $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1
 
+# Records are made in a folder of the build and put in place when all are there: a run that fails leaves those that were. Seeds are chosen here,
+# whatever the environment says.
+RTL_RECORDS := sim/rtl/test/records
+RTL_RECORD = env -u MERAPI_SEED -u MERAPI_FIRST_SEED -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX \
+  MERAPI_RECORDS=$(RTL_BUILD)/records $(1) $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1
 .PHONY: record-rtl-work
 record-rtl-work: rtl ## record anew how much work the tracer does for the regression's fixed heaps (sim/rtl/test/records)
-	@for p in $(filter-out $(RTL_CONTEXTS),$(RTL_PRESETS)); do rm -f sim/rtl/test/records/$$p.json; \
-	  MERAPI_PRESET=$$p MERAPI_PORTS=0 MERAPI_RECORD_WORK=1 $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1 --gtest_filter='RtlWork*' || exit 1; done
-	@rm -f sim/rtl/test/records/sim-small-ports.json
-	@MERAPI_PRESET=sim-small MERAPI_SEEDS=3 MERAPI_RECORD_PORTS=1 $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1 --gtest_filter=-RtlContexts.*
+	@rm -rf $(RTL_BUILD)/records && mkdir -p $(RTL_BUILD)/records
+	@for p in $(filter-out $(RTL_CONTEXTS),$(RTL_PRESETS)); do \
+	  $(call RTL_RECORD,MERAPI_PRESET=$$p MERAPI_PORTS=0 MERAPI_RECORD_PORTS=0 MERAPI_RECORD_WORK=1) --gtest_filter='RtlWork*' || exit 1; done
+	@$(call RTL_RECORD,MERAPI_PRESET=sim-small MERAPI_SEEDS=3 MERAPI_RECORD_PORTS=1 MERAPI_RECORD_WORK=1) --gtest_filter=-RtlContexts.*
+	@mv $(RTL_BUILD)/records/*.json $(RTL_RECORDS)/
 
 # Its cases in pytest: sim/rtl/test/test_rtl_regression.py.
 test: rtl

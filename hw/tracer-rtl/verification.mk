@@ -98,7 +98,8 @@ test: axi-rtl
 # What the regression reaches. Counters make the simulation several times slower. Not --coverage: Verilator 5.48 fails on this design when it
 # looks for state machines itself. Wider signals are data: their points would make every tracer of a process a second slower to start.
 COVERAGE := $(CURDIR)/build/coverage
-# In pieces, each of which is a run of some minutes: COVER_PIECE=2 runs that one alone, COVER_PIECE=none only reports.
+# In pieces, each of which is a run of some minutes: COVER_PIECE=2 runs that one alone, COVER_PIECE=none only reports. Each says, when it has
+# passed, which program it ran: counts of another design or other tests are refused.
 COVER_SEEDS ?= 8
 COVER_PIECES := 0 1 2 3 4 5
 COVER_PIECE ?= $(COVER_PIECES)
@@ -130,9 +131,11 @@ cover-rtl: setup $(COVERAGE)/obj/ready $(COVERAGE)/constant.json ## what the reg
 	@cmake -S hw/tracer-rtl/coverage -B $(COVERAGE)/sim $(filter-out -DCMAKE_LIBRARY% -DCMAKE_RUNTIME%,$(NATIVE_FLAGS)) \
 	  -DMERAPI_COVERED=$(COVERAGE)/obj -DMERAPI_VERILATOR=$(rtl_verilator_root) > $(COVERAGE)/cmake.log 2>&1 || { tail $(COVERAGE)/cmake.log; exit 1; }
 	@cmake --build $(COVERAGE)/sim --target rtl_test --parallel $(RTL_JOBS) > $(COVERAGE)/build.log 2>&1 || { tail -40 $(COVERAGE)/build.log; exit 1; }
-	@for i in $(filter-out none,$(COVER_PIECE)); do rm -f $(COVERAGE)/counts.$$i.dat $(COVERAGE)/reached.$$i.txt; \
+	@program=$$(sha256sum < $(COVERAGE)/sim/test/rtl_test); \
+	for i in $(filter-out none,$(COVER_PIECE)); do rm -f $(COVERAGE)/counts.$$i.* $(COVERAGE)/reached.$$i.txt; \
 	  MERAPI_SEEDS=$(COVER_SEEDS) MERAPI_PRESET=sim-small MERAPI_COVERAGE=$(COVERAGE)/counts.$$i.dat MERAPI_REACHED=$(COVERAGE)/reached.$$i.txt \
-	  GTEST_TOTAL_SHARDS=$(words $(COVER_PIECES)) GTEST_SHARD_INDEX=$$i $(RTL_NICE) $(COVERAGE)/sim/test/rtl_test --gtest_brief=1; done
+	  GTEST_TOTAL_SHARDS=$(words $(COVER_PIECES)) GTEST_SHARD_INDEX=$$i $(RTL_NICE) $(COVERAGE)/sim/test/rtl_test --gtest_brief=1; \
+	  echo "$$program" > $(COVERAGE)/counts.$$i.program; done
 	@[ "$(COVER_PIECE)" != none ] && [ "$(COVER_PIECE)" != "$(COVER_PIECES)" ] || \
-	  python3 hw/tracer-rtl/coverage/cover.py report --data $(COVER_PIECES:%=$(COVERAGE)/counts.%.dat) --constant $(COVERAGE)/constant.json \
+	  python3 hw/tracer-rtl/coverage/cover.py report --program $(COVERAGE)/sim/test/rtl_test --data $(COVER_PIECES:%=$(COVERAGE)/counts.%.dat) --constant $(COVERAGE)/constant.json \
 	  --reached $(COVER_PIECES:%=$(COVERAGE)/reached.%.txt) --report $(COVERAGE)/report.json

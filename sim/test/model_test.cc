@@ -7,20 +7,16 @@
 #include <cstdlib>
 
 #include "sim/test/closure.h"
+#include "sim/test/environment.h"
 #include "sim/test/heap_maker.h"
 #include "sim/test/model_device.h"
 
 namespace merapi::sim::test {
 namespace {
 
-uint64_t from_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
-}
-
 void run_seeds(const TraceKnobs& knobs) {
   const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
-  uint64_t first = 1, count = from_environment("MERAPI_SEEDS", 150);
+  uint64_t first = 1, count = from_environment("MERAPI_SEEDS", 150, 1);
   if (uint64_t only = from_environment("MERAPI_SEED", 0)) first = only, count = 1;
   for (uint64_t seed = first; seed < first + count; seed++) {
     std::string error = random_trace(seed, knobs, make_model_device);

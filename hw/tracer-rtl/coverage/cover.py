@@ -4,22 +4,25 @@
 
     cover.py states --scala hw/tracer-rtl/src/main/scala/merapi --rtl build/rtl/sim-small --out states.sv
     cover.py constant --rtl build/rtl/sim-small --out constant.json
-    cover.py report --data counts.0.dat counts.1.dat --constant constant.json --reached reached.txt \
-      --report build/coverage/report.json
+    cover.py report --program build/coverage/sim/test/rtl_test --data counts.0.dat counts.1.dat \
+      --constant constant.json --reached reached.txt --report build/coverage/report.json
 
-`states` writes a cover point for every value of every state machine (an enumeration called State or Op in a module of
-the sources) and for every handshake of the elaborated design that waits (valid without ready: what a full queue, a
+`states` writes a cover point for every value of every enumeration of the sources (state machines and what else has
+names) and for every handshake of the elaborated design that waits (valid without ready: what a full queue, a
 taken turn or a slow memory makes of it), bound to the design, and into states.vlt what is not to be counted. `constant`
 lets Yosys find the bits that are constant whatever the inputs do: they cannot toggle and are not counted, nor are those
 of uncounted.json (registers that count from zero, from a bit on that a simulation is too short for). `report` reads
 Verilator's counts and the names that the regression noted (counters, which stand for stall causes and overflow paths,
 fault codes, device states, completions) and fails when a state, a wait or a name is neither reached nor explained in
-unreached.json, or a share of lines, branches, expressions or bits that toggle is below what is asked for.
+unreached.json, a bit that is not counted toggles, or a share of lines, branches, expressions or bits that toggle is
+below what is asked for. Beside counts.0.dat there is counts.0.program, written when the run has passed: the SHA-256 of
+its program. Counts of another program than the one given are refused.
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import json
 import os
 import re
@@ -29,12 +32,29 @@ import sys
 import tomllib
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
-# Register that holds an enumeration's value, by the enumeration's name.
-REGISTERS = {"State": "state", "Op": "s1_op"}
+
+
+class Register(NamedTuple):
+    """That holds an enumeration's value."""
+
+    name: str
+    # In SystemVerilog, with names of its module's State: the value is one that counts. What a register of a pipeline
+    # holds beside it was left there or is a guess.
+    holds: str = "1'b1"
+    module: str = ""  # that of the class which the enumeration stands in
+
+
+# By the enumeration's name. Every line that a lane has fetched passes `a`; commands are executed in Check.
+REGISTERS = {
+    "State": Register("state"),
+    "Op": Register("s1_op", "s1Valid"),
+    "Phase": Register("a_phase", "aValid", "ScanLane"),
+    "Verdict": Register("verdict", "state == State.Check & ~pending & mayGo", "Control"),
+}
 # What is bound to a module for its handshakes.
 WAITS = "waits"
 # Around tracers, not in one: what several contexts share is reached by tests of its own (docs/testing.md).
@@ -54,41 +74,63 @@ def fail(message: str) -> None:
     sys.exit(2)
 
 
-def machines(scala: Path) -> list[tuple[str, str, list[str]]]:
-    """(module, register, names of its values in order)."""
+class Machine(NamedTuple):
+    module: str
+    register: Register
+    values: list[str]  # their names, in order
+
+
+def machines(scala: Path) -> list[Machine]:
     found = []
     for path in sorted(scala.glob("*.scala")):
-        text = path.read_text()
+        text = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.S)
         modules = [(m.start(), m.group(1)) for m in re.finditer(r"^class (\w+)", text, re.M)]
-        for m in re.finditer(r"^  object (\w+) extends ChiselEnum \{(.*?)\}", text, re.M | re.S):
-            if m.group(1) not in REGISTERS:
-                fail(f"expected an enumeration called {' or '.join(REGISTERS)} in {path.name}, found {m.group(1)}")
-            owner = [name for at, name in modules if at < m.start()][-1]
-            if owner in AROUND:
+        enumerations = list(re.finditer(r"^\s*object (\w+) extends ChiselEnum \{(.*?)\}", text, re.M | re.S))
+        if len(enumerations) != len(re.findall(r"\bextends\s+[\w.]*ChiselEnum\b", text)):
+            fail(f"expected every enumeration in {path.name} as `object NAME extends ChiselEnum {{ ... }}`")
+        for m in enumerations:
+            name, body = m.groups()
+            if name not in REGISTERS:
+                fail(f"expected an enumeration called {' or '.join(REGISTERS)} in {path.name}, found {name}")
+            register = REGISTERS[name]
+            owners = [register.module] if register.module else [c for at, c in modules if at < m.start()]
+            if not owners:
+                fail(f"expected {name} in {path.name} in a class, found it before all of them")
+            if owners[-1] in AROUND:
                 continue
-            names = [
-                n for part in re.findall(r"val ([\w,\s]+?)\s*= Value", m.group(2)) for n in re.findall(r"\w+", part)
-            ]
-            found.append((owner, REGISTERS[m.group(1)], names))
+            parts = re.findall(r"val ([\w,\s]+?)\s*= Value\b(?!\()", body)
+            if not parts or len(parts) != len(re.findall(r"\bval\b", body)):
+                fail(f"expected lines `val NAME, ... = Value` in {name} of {path.name}, found{body.rstrip()}")
+            found.append(Machine(owners[-1], register, [n for part in parts for n in re.findall(r"\w+", part)]))
     return found
 
 
 def states(arguments: argparse.Namespace) -> int:
     out = ["// Made by cover.py from the enumerations in the sources."]
-    for module, register, names in machines(arguments.scala):
+    found = machines(arguments.scala)
+    states_of = {m.module: m.values for m in found if m.register == REGISTERS["State"]}
+    for module, register, names in found:
+
+        def value_of(state: re.Match[str], module: str = module) -> str:
+            return str(states_of[module].index(state.group(1)))
+
+        holds = re.sub(r"\bState\.(\w+)", value_of, register.holds)
         # A module that the elaboration made several of has a number behind its name.
         files = [f for f in sorted(arguments.rtl.glob(f"{module}*.sv")) if re.fullmatch(rf"{module}(_\d+)?", f.stem)]
         if not files:
             fail(f"expected {module}.sv in {arguments.rtl}, found none")
         width = max(1, (len(names) - 1).bit_length())
-        out.append(f"module {module}_{register}_covered(input clock, input [{width - 1}:0] value);")
-        out += [f"  {n}: cover property (@(posedge clock) value == {width}'d{i});" for i, n in enumerate(names)]
+        points = f"{register.name}_covered"
+        out.append(f"module {module}_{points}(input clock, input holds, input [{width - 1}:0] value);")
+        out += [f"  {n}: cover property (@(posedge clock) holds & value == {width}'d{i});" for i, n in enumerate(names)]
         out.append("endmodule")
         for f in files:
-            if not re.search(rf"\b{register}\b", f.read_text()):
-                fail(f"expected a register {register} in {f.name}, found none")
+            text = f.read_text()
+            for signal in (register.name, *re.findall(r"(?<!')\b[a-zA-Z]\w*", holds)):
+                if not re.search(rf"\b{signal}\b", text):
+                    fail(f"expected {signal} in {f.name}, found none")
             out.append(
-                f"bind {f.stem} {module}_{register}_covered {register}_covered(.clock(clock), .value({register}));"
+                f"bind {f.stem} {module}_{points} {points}(.clock(clock), .holds({holds}), .value({register.name}));"
             )
     for f in sorted(arguments.rtl.glob("*.sv")):
         out += waits(f)
@@ -156,7 +198,7 @@ class Uncounted:
         self.constant: dict[str, dict[str, int]] = json.loads(constant.read_text())
         self.rules = json.loads(rules.read_text())
         self.count: dict[str, int] = defaultdict(int)
-        self.wrong: list[str] = []
+        self.wrong: list[str] = []  # those that toggle, each with what was said of it
 
     def has(self, module: str, fields: dict[str, str], count: int) -> bool:
         m = re.match(r"(.*?)(?:\[(\d+)\])?:\d->\d$", fields["o"])
@@ -169,15 +211,35 @@ class Uncounted:
             self.count["constant"] += 1
             # In a simulation every bit begins at 0.
             if count and not (value == 1 and fields["o"].endswith(":0->1")):
-                self.wrong.append(f"{path}[{bit}]")
+                self.wrong.append(f"constant to Yosys, and toggles: {path}[{bit}]")
             return True
         for rule in self.rules:
             if bit < rule["from"] or not re.fullmatch(rule["module"], module):
                 continue
             if re.fullmatch(rule["signals"], signal):
                 self.count[rule["name"]] += 1
+                if count:
+                    self.wrong.append(f"not counted ({rule['name']}), and toggles: {path}[{bit}]")
                 return True
         return False
+
+
+def again(path: Path) -> str:
+    return f"make cover-rtl COVER_PIECE={path.suffixes[0].removeprefix('.')}"
+
+
+def refuse_others(program: Path, paths: list[Path]) -> None:
+    """Counts of what is not this program: of another design, other tests, or a run that failed."""
+    if not program.exists():
+        fail(f"expected the program that was run in {program}, found no such file; make cover-rtl")
+    digest = hashlib.sha256(program.read_bytes()).hexdigest()
+    for path in paths:
+        beside = path.with_suffix(".program")
+        if not beside.exists():
+            fail(f"expected {path.name} of a run that has passed, found no {beside.name} beside it; {again(path)}")
+        if beside.read_text().split()[:1] != [digest]:
+            fail(f"expected {path.name} of the program as it is, found that of another design or other tests; "
+                 f"{again(path)}")  # fmt: skip
 
 
 def points(paths: list[Path]) -> list[tuple[dict[str, str], int]]:
@@ -185,8 +247,7 @@ def points(paths: list[Path]) -> list[tuple[dict[str, str], int]]:
     counts: dict[str, int] = defaultdict(int)
     for path in paths:
         if not path.exists():
-            piece = path.suffixes[0].removeprefix(".")
-            fail(f"expected the counts of a run in {path}, found no such file; make cover-rtl COVER_PIECE={piece}")
+            fail(f"expected the counts of a run in {path}, found no such file; {again(path)}")
         before = len(counts)
         for line in path.read_text(errors="replace").splitlines():
             if m := re.fullmatch(r"C '(.*)' (\d+)", line):
@@ -209,6 +270,7 @@ def contract_names() -> dict[str, dict[int, str]]:
 
 
 def report(arguments: argparse.Namespace) -> int:
+    refuse_others(arguments.program, [path for path in arguments.data if path.exists()])
     kinds: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     modules: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     missed: dict[str, list[str]] = defaultdict(list)
@@ -231,10 +293,10 @@ def report(arguments: argparse.Namespace) -> int:
             continue
         if MEMORY.search(module) or ASSERTIONS.search(module) or module == "states":
             continue
+        if kind == "toggle" and uncounted.has(module, fields, count):
+            continue
         which = [kinds[kind], modules[f"{module} {kind}"]]
         if kind == "toggle":
-            if uncounted.has(module, fields, count):
-                continue
             which.append(toggles[f"{module} {fields['o'].rsplit(':', 1)[0].split('[')[0]}"])
         for w in which:
             w[0] += 1
@@ -249,7 +311,7 @@ def report(arguments: argparse.Namespace) -> int:
     unreached += [p for p, hit in names.items() if not hit]
     wrong = [p for p in unreached if p not in explained]
     stale = [p for p in explained if p not in unreached]
-    low = [k for k, least in LEAST.items() if kinds[k][0] and kinds[k][1] / kinds[k][0] < least]
+    low = [k for k, least in LEAST.items() if k not in kinds or kinds[k][1] / kinds[k][0] < least]
     arguments.report.parent.mkdir(parents=True, exist_ok=True)
     arguments.report.write_text(json.dumps({
         "kinds": {
@@ -277,7 +339,7 @@ def report(arguments: argparse.Namespace) -> int:
     for p in stale:
         print(f"cover: explained as unreachable, but reached: {p}", file=sys.stderr)
     for bit in uncounted.wrong[:20]:
-        print(f"cover: constant to Yosys, and toggles: {bit}", file=sys.stderr)
+        print(f"cover: {bit}", file=sys.stderr)
     for k in low:
         print(f"cover: expected at least {LEAST[k]:.0%} of the points of {k}", file=sys.stderr)
     print(f"report: {arguments.report}")
@@ -297,6 +359,7 @@ def main() -> int:
     c.add_argument("--out", type=Path, required=True)
     c.set_defaults(run=constant)
     r = commands.add_parser("report")
+    r.add_argument("--program", type=Path, required=True, help="that counted")
     r.add_argument("--data", type=Path, nargs="+", required=True, help="Verilator's counts, of several runs")
     r.add_argument("--reached", type=Path, nargs="+", required=True, help="names that the runs noted")
     r.add_argument("--constant", type=Path, required=True, help="what `constant` found")

@@ -1,13 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rtl/test/records.h"
 
+#include <cstdlib>
 #include <fstream>
 
 namespace merapi::sim::rtl::test {
 
 using nlohmann::json;
 
-std::string record_path(const std::string& name) { return std::string(MERAPI_WORK_RECORDS) + "/" + name + ".json"; }
+std::string record_path(const std::string& name) {
+  const char* folder = std::getenv("MERAPI_RECORDS");
+  return std::string(folder != nullptr ? folder : MERAPI_WORK_RECORDS) + "/" + name + ".json";
+}
 
 std::optional<json> read_record(const std::string& name) {
   std::ifstream in(record_path(name));

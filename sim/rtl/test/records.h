@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What runs were like, kept beside their sources: records/<name>.json, an object with one line for each run, so that a
-// change is read line by line.
+// change is read line by line. MERAPI_RECORDS: another folder with records.
 #ifndef MERAPI_SIM_RTL_TEST_RECORDS_H_
 #define MERAPI_SIM_RTL_TEST_RECORDS_H_
 

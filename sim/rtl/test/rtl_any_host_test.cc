@@ -305,11 +305,7 @@ class AnyHost {
 }  // namespace
 
 TEST(RtlAnyHost, DoesAnything) {
-  each_seed([](uint64_t seed) {
-    EXPECT_EQ(AnyHost(seed).run(), "") << "replay: MERAPI_PRESET=" << chosen_preset() << " MERAPI_SEED=" << seed
-                                       << " build/rtl/sim/test/rtl_test --gtest_filter=RtlAnyHost.DoesAnything";
-    return !testing::Test::HasFailure();
-  });
+  each_seed([](uint64_t seed) { EXPECT_EQ(AnyHost(seed).run(), ""); });
 }
 
 }  // namespace merapi::sim::rtl::test

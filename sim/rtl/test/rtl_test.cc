@@ -12,15 +12,8 @@ namespace merapi::sim::rtl::test {
 namespace {
 
 void run_seeds(const merapi::sim::test::TraceKnobs& knobs) {
-  const testing::TestInfo* info = testing::UnitTest::GetInstance()->current_test_info();
   const std::string preset = chosen_preset();
-  each_seed([&](uint64_t seed) {
-    std::string error = merapi::sim::test::random_trace(seed, knobs, rtl_devices(preset));
-    EXPECT_EQ(error, "") << "replay: MERAPI_PRESET=" << preset << " MERAPI_SEED=" << seed
-                         << " build/rtl/sim/test/rtl_test --gtest_filter=" << info->test_suite_name() << "."
-                         << info->name();
-    return error.empty();
-  });
+  each_seed([&](uint64_t seed) { EXPECT_EQ(merapi::sim::test::random_trace(seed, knobs, rtl_devices(preset)), ""); });
 }
 
 }  // namespace

@@ -4,26 +4,38 @@
 #ifndef MERAPI_SIM_RTL_TEST_SEEDS_H_
 #define MERAPI_SIM_RTL_TEST_SEEDS_H_
 
+#include <gtest/gtest.h>
+
 #include <cstdint>
 #include <cstdlib>
+#include <string>
 
 #include "sim/rtl/test/port_digest.h"
+#include "sim/test/environment.h"
 
 namespace merapi::sim::rtl::test {
 
-inline uint64_t from_environment(const char* name, uint64_t otherwise) {
-  const char* text = std::getenv(name);
-  return text == nullptr ? otherwise : std::strtoull(text, nullptr, 0);
-}
+using merapi::sim::test::from_environment;
 
-// f(seed) until one says false. What leaves the ports meanwhile is that seed's.
+// The command that runs this test again, by this program on this preset, to be given in the current folder. What is set
+// chooses the seed, such as MERAPI_SEED=3.
+std::string replay(const std::string& test, const std::string& set);
+// Of the test that runs now.
+std::string replay(const std::string& set);
+
+// f(seed) until the test has failed: the command that runs that seed alone is its last failure. What leaves the ports
+// meanwhile is that seed's.
 template <typename F>
 void each_seed(F f) {
-  uint64_t first = from_environment("MERAPI_FIRST_SEED", 1), count = from_environment("MERAPI_SEEDS", 10);
+  uint64_t first = from_environment("MERAPI_FIRST_SEED", 1), count = from_environment("MERAPI_SEEDS", 10, 1);
   if (uint64_t only = from_environment("MERAPI_SEED", 0)) first = only, count = 1;
   for (uint64_t seed = first; seed < first + count; seed++) {
     digest_seed(seed);
-    if (!f(seed)) break;
+    f(seed);
+    if (testing::Test::HasFailure()) {
+      ADD_FAILURE() << "replay: " << replay("MERAPI_SEED=" + std::to_string(seed));
+      break;
+    }
   }
   digest_seed(0);
 }

@@ -6,6 +6,7 @@ on others, which are slower to simulate; MERAPI_FULL=1: 200)."""
 
 import json
 import os
+import re
 import subprocess
 from pathlib import Path
 
@@ -23,6 +24,10 @@ SOME_SEEDS = {
     "RtlBorder.Faults": 1.5,
     "RtlAnyHost.DoesAnything": 1,
 }
+RECORDS = ROOT / "sim" / "rtl" / "test" / "records"
+RECORDED_SEEDS = 3  # of each random case (record-rtl-work)
+# What says which tests and seeds are run, and what becomes of them: here, and by nobody else.
+CHOICES = re.compile(r"MERAPI_(SEED|FIRST_SEED|SEEDS|PRESET|PORTS|RECORDS|RECORD_WORK|RECORD_PORTS)|GTEST_.*")
 # Of those cases of RtlContexts that have seeds.
 CONTEXT_SEEDS = os.environ.get("MERAPI_SEEDS", "50" if os.environ.get("MERAPI_FULL") else "2")
 
@@ -37,19 +42,22 @@ def seeds(preset):
     return os.environ.get("MERAPI_SEEDS", usual)
 
 
-def run(filter_, preset, count=None, ports=False):
+def start(filter_, **said):
     assert PROGRAM.exists(), f"expected {PROGRAM}; `make rtl` builds it"
-    environment = dict(
-        os.environ, MERAPI_PRESET=preset, MERAPI_SEEDS=count or seeds(preset), MERAPI_PORTS=str(int(ports))
-    )
-    done = subprocess.run(
+    kept = {name: value for name, value in os.environ.items() if not CHOICES.fullmatch(name)}
+    return subprocess.run(
         [PROGRAM, f"--gtest_filter={filter_}"],
         capture_output=True,
         text=True,
         timeout=3600,
-        env=environment,
+        env={**kept, **said},
+        cwd=ROOT,
         check=False,
     )
+
+
+def run(filter_, preset, count=None, ports=False):
+    done = start(filter_, MERAPI_PRESET=preset, MERAPI_SEEDS=count or seeds(preset), MERAPI_PORTS=str(int(ports)))
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert "[  PASSED  ] 0 tests" not in done.stdout, "the filter matched nothing"
     return done.stdout
@@ -101,8 +109,8 @@ def test_what_changes_in_a_pause(preset):
     run("RtlPauseExtensions.*:RtlPauseSweep.*:RtlPauseKlasses.*", preset)
 
 
-# Of presets that have a record: others are not simulated often enough to keep one.
-RECORDED = [p for p in presets() if (ROOT / "sim" / "rtl" / "test" / "records" / f"{p}.json").exists()]
+# Presets with a record: others are not simulated often enough to keep one. Without its record sim-small fails.
+RECORDED = [p for p in presets() if p == "sim-small" or (RECORDS / f"{p}.json").exists()]
 
 
 @pytest.mark.parametrize("preset", RECORDED)
@@ -112,7 +120,94 @@ def test_work_is_as_recorded(preset):
 
 def test_ports_are_as_recorded():
     """All that leaves the tracer's ports in every case, cycle by cycle: what no case's own checks can see."""
-    run("-RtlContexts.*", "sim-small", os.environ.get("MERAPI_SEEDS", "1"), ports=True)
+    count = min(int(os.environ.get("MERAPI_SEEDS", "1")), RECORDED_SEEDS)
+    run("-RtlContexts.*", "sim-small", str(count), ports=True)
+
+
+@pytest.mark.parametrize("name", ["sim-small", "sim-small-ports"])
+def test_there_is_a_record(name):
+    record = RECORDS / f"{name}.json"
+    assert record.exists(), f"expected {record}; `make record-rtl-work`"
+    assert json.loads(record.read_text()) != {}
+
+
+def test_what_is_recorded_is_run():
+    """A record without a case says nothing, and nothing says that the case is gone. All seeds are recorded."""
+    record = json.loads((RECORDS / "sim-small-ports.json").read_text())
+    recorded = set(record)
+    assert recorded <= {f"{suite}.{case}" for suite, cases in listed().items() for case in cases}
+    every = {str(seed) for seed in range(1, RECORDED_SEEDS + 1)}
+    for case, digests in record.items():
+        own = {"1"} if case == "RtlWide.OneTracerForAll" else {"0"}
+        assert set(digests) in (own, every), case
+
+
+@pytest.mark.parametrize(
+    ("record", "seed", "missing"),
+    [(None, "1", "a record in"), ({}, "1", "RtlTrace.Plain in"), (..., "77", "seed 77 of RtlTrace.Plain in")],
+)
+def test_ports_that_are_not_recorded_fail_when_asked_for(tmp_path, record, seed, missing):
+    if record is not None:
+        text = (RECORDS / "sim-small-ports.json").read_text() if record is ... else json.dumps(record)
+        (tmp_path / "sim-small-ports.json").write_text(text)
+    said = {"MERAPI_PRESET": "sim-small", "MERAPI_SEED": seed, "MERAPI_RECORDS": str(tmp_path)}
+    done = start("RtlTrace.Plain", **said, MERAPI_PORTS="1")
+    assert done.returncode != 0
+    assert f"ports: expected {missing}" in done.stdout
+    assert "make record-rtl-work" in done.stdout
+    assert (start("RtlTrace.Plain", **said).returncode == 0) == (record != {}), "a case without a record never passes"
+
+
+def test_a_difference_says_how_to_replay_it(tmp_path):
+    """The command that is printed fails in the same way."""
+    record = json.loads((RECORDS / "sim-small-ports.json").read_text())
+    record["RtlTrace.Plain"]["2"] = "0" * 16
+    (tmp_path / "sim-small-ports.json").write_text(json.dumps(record))
+    done = start("RtlTrace.Plain", MERAPI_SEEDS="2", MERAPI_RECORDS=str(tmp_path))
+    assert done.returncode != 0
+    command = re.search(r"replay: (MERAPI_PRESET=sim-small .*)", done.stdout).group(1)
+    assert f" {os.path.relpath(PROGRAM, ROOT)} " in command or f" {PROGRAM} " in command
+    again = subprocess.run(
+        ["sh", "-c", command], cwd=ROOT, env={**os.environ, "MERAPI_RECORDS": str(tmp_path)},
+        capture_output=True, text=True, timeout=600, check=False,
+    )  # fmt: skip
+    assert again.returncode != 0
+    assert "ports: what left them in RtlTrace.Plain, seed 2, is not what was recorded" in again.stdout
+
+
+def test_replay_commands_are_made_in_one_place():
+    said = [p.name for p in Path(__file__).parent.glob("*.cc") if "--gtest_filter=" in p.read_text()]
+    assert said == ["seeds.cc"]
+
+
+RECORDER = """#!/bin/sh
+env | grep -E '^(MERAPI_(SEED|FIRST_SEED|SEEDS|PRESET)|GTEST_.*)=' | sort >> {folder}/said
+[ "$MERAPI_RECORD_PORTS" = 1 ] || {{ echo new > "$MERAPI_RECORDS/sim-small.json"; exit 0; }}
+echo new > "$MERAPI_RECORDS/sim-small-ports.json"
+exit {status}
+"""
+
+
+@pytest.mark.parametrize("status", [0, 1])
+def test_records_are_put_in_place_when_all_are_made(tmp_path, status):
+    (tmp_path / "sim" / "test").mkdir(parents=True)
+    program = tmp_path / "sim" / "test" / "rtl_test"
+    program.write_text(RECORDER.format(folder=tmp_path, status=status))
+    program.chmod(0o755)
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    for name in ("sim-small.json", "sim-small-ports.json"):
+        (kept / name).write_text("old\n")
+    done = subprocess.run(
+        ["make", "-o", "rtl", "record-rtl-work", f"RTL_BUILD={tmp_path}", f"RTL_RECORDS={kept}",
+         "RTL_PRESETS=sim-small"],
+        cwd=ROOT, env={**os.environ, "MERAPI_SEED": "77", "GTEST_SHARD_INDEX": "1", "GTEST_TOTAL_SHARDS": "2"},
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.returncode == 0) == (status == 0), done.stdout + done.stderr
+    assert {p.read_text() for p in kept.iterdir()} == {"old\n" if status else "new\n"}
+    said = (tmp_path / "said").read_text().split()
+    assert said == ["MERAPI_PRESET=sim-small", "MERAPI_PRESET=sim-small", "MERAPI_SEEDS=3"]
 
 
 def test_contexts():
@@ -121,15 +216,20 @@ def test_contexts():
     assert "[  SKIPPED ]" not in said, "expected a build with the preset sim-pair; `make rtl` makes it"
 
 
+def listed():
+    """The program's cases, by suite."""
+    said = subprocess.run([PROGRAM, "--gtest_list_tests"], capture_output=True, text=True, timeout=60, check=True)
+    found = re.findall(r"^(\w+)\.\n((?:  \w+\n)+)", said.stdout, re.M)
+    return {suite: cases.split() for suite, cases in found}
+
+
 def test_every_case_is_run():
     """A suite that no filter above names would never run."""
-    listed = subprocess.run([PROGRAM, "--gtest_list_tests"], capture_output=True, text=True, timeout=60, check=True)
-    suites = {line.rstrip(".") for line in listed.stdout.splitlines() if line.endswith(".") and line[0] != " "}
+    suites = listed()
     assert suites
     filters = Path(__file__).read_text()
     assert {s for s in suites if f"{s}." not in filters} == set()
-    cases = {line.strip() for line in listed.stdout.split("RtlTrace.\n")[1].splitlines() if line[0] == " "}
-    assert cases >= set(CASES)
+    assert set(suites["RtlTrace"]) >= set(CASES)
 
 
 def test_units():

@@ -164,7 +164,7 @@ object TracerParameters {
     name = "ddr4-1ch",
     lanes = 4,
     slots = 32,
-    heapLines = 512,
+    heapLines = 1024,
     shapeSets = 512,
     shapeWalks = 8,
     bitmapLines = 16384,
@@ -184,7 +184,7 @@ object TracerParameters {
   )
 
   val ddr4x4: TracerParameters =
-    ddr4x1.copy(name = "ddr4-4ch", lanes = 8, ports = 4, scanPorts = 2)
+    ddr4x1.copy(name = "ddr4-4ch", lanes = 8, heapLines = 512, ports = 4, scanPorts = 2)
 
   val hbm2: TracerParameters = ddr4x4.copy(name = "hbm2", slots = 48, ports = 8)
 

@@ -23,6 +23,10 @@ std::string replay(const std::string& test, const std::string& set);
 // Of the test that runs now.
 std::string replay(const std::string& set);
 
+// A test that ends the program, as a failed assertion of the RTL does, says this command last: that of the seed that runs,
+// 0: of the test, which has none.
+void remember_replay(uint64_t seed);
+
 // f(seed) until the test has failed: the command that runs that seed alone is its last failure. What leaves the ports
 // meanwhile is that seed's.
 template <typename F>
@@ -31,6 +35,7 @@ void each_seed(F f) {
   if (uint64_t only = from_environment("MERAPI_SEED", 0)) first = only, count = 1;
   for (uint64_t seed = first; seed < first + count; seed++) {
     digest_seed(seed);
+    remember_replay(seed);
     f(seed);
     if (testing::Test::HasFailure()) {
       ADD_FAILURE() << "replay: " << replay("MERAPI_SEED=" + std::to_string(seed));
@@ -38,6 +43,7 @@ void each_seed(F f) {
     }
   }
   digest_seed(0);
+  remember_replay(0);
 }
 
 }  // namespace merapi::sim::rtl::test

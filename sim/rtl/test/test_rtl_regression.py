@@ -7,6 +7,7 @@ on others, which are slower to simulate; MERAPI_FULL=1: 200)."""
 import json
 import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
@@ -173,6 +174,16 @@ def test_a_difference_says_how_to_replay_it(tmp_path):
     )  # fmt: skip
     assert again.returncode != 0
     assert "ports: what left them in RtlTrace.Plain, seed 2, is not what was recorded" in again.stdout
+
+
+@pytest.mark.parametrize(("case", "set_"), [("Seed", "MERAPI_SEED=3 "), ("Test", "")])
+def test_an_assertion_says_how_to_replay_it(case, set_):
+    """It ends the program, so no case says anything after it."""
+    name = f"RtlReplay.DISABLED_AnAssertionNamesIts{case}"
+    ways = {"MERAPI_PRESET": "sim-small", "MERAPI_SEEDS": "3", "GTEST_ALSO_RUN_DISABLED_TESTS": "1"}
+    done = start(name, **ways)
+    assert done.returncode == -signal.SIGABRT
+    assert re.fullmatch(rf"replay: MERAPI_PRESET=sim-small {set_}\S+ --gtest_filter={name}", done.stderr.splitlines()[-1])
 
 
 def test_replay_commands_are_made_in_one_place():

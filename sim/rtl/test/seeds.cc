@@ -49,7 +49,8 @@ std::string replay(const std::string& test, const std::string& set) {
   std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe");
   const std::filesystem::path here = program.lexically_relative(std::filesystem::current_path());
   if (!here.empty() && *here.begin() != "..") program = here.has_parent_path() ? here : "." / here;
-  return "MERAPI_PRESET=" + chosen_preset() + " " + (set.empty() ? "" : set + " ") + program.string() + " --gtest_filter=" + test;
+  return "MERAPI_PRESET=" + chosen_preset() + " " + (set.empty() ? "" : set + " ") + program.string() +
+         " --gtest_filter=" + test;
 }
 
 std::string replay(const std::string& set) {
@@ -59,7 +60,8 @@ std::string replay(const std::string& set) {
 
 }  // namespace merapi::sim::rtl::test
 
-// How an assertion of the RTL ends the program, in the third seed: test_rtl_regression.py runs it and reads what is said.
+// How an assertion of the RTL ends the program, in the third seed: test_rtl_regression.py runs it and reads what is
+// said.
 TEST(RtlReplay, DISABLED_AnAssertionNamesItsSeed) {
   merapi::sim::rtl::test::each_seed([](uint64_t seed) {
     if (seed == 3) abort();

@@ -23,8 +23,8 @@ std::string replay(const std::string& test, const std::string& set);
 // Of the test that runs now.
 std::string replay(const std::string& set);
 
-// A test that ends the program, as a failed assertion of the RTL does, says this command last: that of the seed that runs,
-// 0: of the test, which has none.
+// A test that ends the program, as a failed assertion of the RTL does, says this command last: that of the seed that
+// runs, 0: of the test, which has none.
 void remember_replay(uint64_t seed);
 
 // f(seed) until the test has failed: the command that runs that seed alone is its last failure. What leaves the ports

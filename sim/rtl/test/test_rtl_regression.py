@@ -183,7 +183,9 @@ def test_an_assertion_says_how_to_replay_it(case, set_):
     ways = {"MERAPI_PRESET": "sim-small", "MERAPI_SEEDS": "3", "GTEST_ALSO_RUN_DISABLED_TESTS": "1"}
     done = start(name, **ways)
     assert done.returncode == -signal.SIGABRT
-    assert re.fullmatch(rf"replay: MERAPI_PRESET=sim-small {set_}\S+ --gtest_filter={name}", done.stderr.splitlines()[-1])
+    assert re.fullmatch(
+        rf"replay: MERAPI_PRESET=sim-small {set_}\S+ --gtest_filter={name}", done.stderr.splitlines()[-1]
+    )
 
 
 def test_replay_commands_are_made_in_one_place():

@@ -52,6 +52,10 @@ class LineFetch(p: TracerParameters) extends Module {
   private val wakeBits                = 5.min(setBits)
   private def wakeOf(set: UInt): UInt = set(wakeBits - 1, 0)
   private def setOf(line: UInt): UInt = (line ^ (line >> setBits))(setBits - 1, 0)
+  // That a row is written while it is read is told by so many bits, which a cycle has time for after it is known whose row is
+  // read: with more sets another's row is at times taken for it, and is read again in vain.
+  private val tornBits                = 10.min(setBits)
+  private def tornOf(set: UInt): UInt = set(tornBits - 1, 0)
 
   /** With its set, the upper part of a line's number gives the lower. */
   class Row extends Bundle {
@@ -101,7 +105,10 @@ class LineFetch(p: TracerParameters) extends Module {
   val torn     = RegInit(false.B)
   val hintTags = RegInit(0.U(p.prefetches.W))
   val hintTag  = PriorityEncoder(~hintTags)
-  val ask      = Module(new Queue(new ReadRequest(p), 2))
+  val ask      = Module(new Queue(new ReadRequest(p), p.askQueue))
+  // With a longer queue this is a cycle old, and for one more.
+  private val askRoom =
+    if (p.askQueue > 2) RegNext(ask.io.count <= (p.askQueue - 2).U, false.B) else ask.io.enq.ready
   val current  = row.epoch === epoch
   val same     = current && row.upper === (line >> setBits)
   val filledAt = filled.read(set)
@@ -110,12 +117,13 @@ class LineFetch(p: TracerParameters) extends Module {
   val mine     = valid && !isHint
   val hit      = mine && same && !pending && !torn
   val useWait  = mine && same && pending && !torn
-  val useAsk   = valid && !same && !torn && ask.io.enq.ready && (!isHint || (!hintTags.andR && !busy))
-  val retry    = mine && (torn || (!same && !ask.io.enq.ready))
+  val useAsk   = valid && !same && !torn && askRoom && (!isHint || (!hintTags.andR && !busy))
+  val retry    = mine && (torn || (!same && !askRoom))
   when(mine) { waitLine.write(slot, line) }
   when(useWait) { waitSet(slot) := wakeOf(set) }
 
-  ask.io.enq.valid     := useAsk
+  ask.io.enq.valid := useAsk
+  if (p.askQueue > 2) assert(!(useAsk && !ask.io.enq.ready), "a line asked for without a place")
   ask.io.enq.bits.line := line
   ask.io.enq.bits.tag  := Mux(isHint, p.slots.U +& hintTag, slot)
   io.read.request <> ask.io.deq
@@ -157,7 +165,8 @@ class LineFetch(p: TracerParameters) extends Module {
     lines.write(asked.set, answer.bits.data)
     filled.write(asked.set, asked.asked)
   }
-  torn := ((sweeping || allocate) && rowAt === lookSet) || (fill && asked.set === lookSet)
+  private def reads(set: UInt): Bool = tornOf(set) === tornOf(lookSet)
+  torn := ((sweeping || allocate) && reads(rowAt)) || (fill && reads(asked.set))
 
   val hintBit = UIntToOH(answer.bits.tag - p.slots.U, p.prefetches)
   hintTags := (hintTags | Mux(useAsk && isHint, UIntToOH(hintTag, p.prefetches), 0.U)) &

@@ -44,6 +44,10 @@ case class TracerParameters(
       * up to 32 cost the same in distributed memory.
       */
     lineQueue: Int = 4,
+    /** Heap lines of a lane that wait for their turn at the memory; an object whose line finds no place looks again. At least
+      * two; up to 32 cost the same. (16 take 2 % fewer cycles for a hash map than four, and a tenth more for XML.)
+      */
+    askQueue: Int = 2,
     /** References that wait for a bank; half as many wait behind a filter. A power of two, at least four. */
     markQueue: Int = 4,
     /** Lines kept for running ahead along a chain (tracer-wide); a power of two, at least four. */
@@ -94,6 +98,7 @@ case class TracerParameters(
   ).foreach { case (n, what) => powerOfTwo(n, what) }
   require(dirtyBound <= bitmapLines, s"preset $name bounds dirty lines above the number of lines")
   require(lineQueue >= 4 && markQueue >= 4, s"queues of preset $name are shorter than their stages need")
+  require(askQueue >= 2, s"a lane of preset $name asks for a line every other cycle")
   require(
     scanPorts == 1 || scanPorts == 2,
     s"preset $name has $scanPorts scan ports; a lane sends one reference or two"
@@ -164,7 +169,7 @@ object TracerParameters {
     name = "ddr4-1ch",
     lanes = 4,
     slots = 32,
-    heapLines = 1024,
+    heapLines = 2048,
     shapeSets = 512,
     shapeWalks = 8,
     bitmapLines = 16384,
@@ -177,6 +182,7 @@ object TracerParameters {
     liveLines = 256,
     ports = 1,
     lineQueue = 16,
+    askQueue = 4,
     markQueue = 16,
     sweepReads = 64,
     submissionReads = 16,
@@ -184,7 +190,7 @@ object TracerParameters {
   )
 
   val ddr4x4: TracerParameters =
-    ddr4x1.copy(name = "ddr4-4ch", lanes = 8, heapLines = 512, ports = 4, scanPorts = 2)
+    ddr4x1.copy(name = "ddr4-4ch", lanes = 8, askQueue = 2, ports = 4, scanPorts = 2)
 
   val hbm2: TracerParameters = ddr4x4.copy(name = "hbm2", slots = 48, ports = 8)
 

@@ -78,11 +78,14 @@ $(RTL_TOOLS)/dramsim3: hw/tracer-rtl/rtl.mk
 	@cd $(RTL_TOOLS)/crate && cargo vendor -q --versioned-dirs $(RTL_TOOLS)/vendor > /dev/null
 	@ln -sfn $(RTL_TOOLS)/vendor/dramsim3-$(RTL_DRAMSIM3_VERSION)/DRAMsim3 $@ && touch $@
 
+# firtool's warnings (a value that is cut to fit, say) are errors where the source is ours; Chisel's own arbiter of one has some.
 $(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) | $(RTL_MILL)
 	@echo "rtl: elaborating $*"
 	@mkdir -p $(RTL_BUILD)/$*
 	@rm -f $(RTL_BUILD)/$*/*.sv
 	@$(RTL_MILL_RUN) tracer.runMain merapi.Elaborate $* $(RTL_BUILD)/$* > $(RTL_BUILD)/$*.log 2>&1 || { cat $(RTL_BUILD)/$*.log; exit 1; }
+	@! grep -A2 '^hw/.*: warning:' $(RTL_BUILD)/$*.log >&2 \
+	  || { rm -f $@; echo "rtl: expected no warning from elaborating $*, found those above" >&2; exit 1; }
 
 # Kept: an archive that failed does not have its preset elaborated again.
 .PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/obj/ready

@@ -47,7 +47,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val goods  = Reg(Vec(8, Bool()))
   io.slice.ready := state === State.Idle
   io.ask.valid   := state === State.AskLimit && !io.hold
-  io.ask.bits    := region >> 3
+  io.ask.bits    := region(p.regionBits - 1, 0) >> 3
   val fillHere = io.fill.write && !io.fill.sweep && (io.fill.region >> 3) === (region >> 3)
   val fillAt   = io.fill.region(2, 0)
   when(fillHere) {
@@ -123,7 +123,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
     wordAt := nextAt
     some   := some & (some - 1.U)
   }.elsewhen(takeBit) { word := word & (word - 1.U) }
-  when(takeBit) { mark.bits := Cat(wordAt, PriorityEncoder(word)) }
+  when(takeBit) { mark.bits := Cat(wordAt, PriorityEncoder(word)).take(p.objectBits) }
   val bank = RegEnable(Bank.of(p, Cat(wordAt, 0.U(6.W))), takeBit)
   mark.valid := takeBit || (mark.valid && !taken)
   val fillBit = Mux(io.read.response.valid, UIntToOH(io.read.response.bits.tag, p.sweepReads), 0.U)
@@ -155,13 +155,13 @@ class BitmapSweep(p: TracerParameters) extends Module {
     is(State.Judge) {
       val firstUnit = start >> c.alignmentLog2
       val endUnit   = limit >> c.alignmentLog2
-      firstBit := firstUnit
-      endBit   := endUnit
-      last     := Mux(endUnit === firstUnit || !good, firstUnit >> 9, (endUnit + 511.U) >> 9)
+      firstBit := firstUnit.take(p.objectBits + 1)
+      endBit   := endUnit.take(p.objectBits + 1)
+      last     := Mux(endUnit === firstUnit || !good, firstUnit >> 9, (endUnit + 511.U) >> 9).take(bitLine)
       state    := State.Resume
       when(!goesOn) {
-        asked := firstUnit >> 9
-        used  := firstUnit >> 9
+        asked := (firstUnit >> 9).take(bitLine)
+        used  := (firstUnit >> 9).take(bitLine)
         state := State.Run
       }
     }

@@ -140,7 +140,7 @@ object Bank {
     * leaves banks idle. The low bits of the line number can be computed back from bank and upper bits.
     */
   def of(p: TracerParameters, markBit: UInt): UInt =
-    if (p.lanes == 1) 0.U
+    if (p.lanes == 1) 0.U(0.W)
     else {
       val line = markBit >> 9
       (0 until 5).map(i => (line >> (i * p.laneLog2))(p.laneLog2 - 1, 0)).reduce(_ ^ _)

@@ -82,7 +82,7 @@ class Chaser(p: TracerParameters) extends Module {
   val returned                      = RegNext(PopCount(io.looked.map(_.valid)), 0.U)
   private def most(sum: UInt): UInt = Mux(sum > (2 * p.slots).U, (2 * p.slots).U, sum)
   assert(!(stepped && credit === 0.U), "a step without a credit")
-  credit := Mux(stepped, most(credit +& returned - 1.U), most(credit +& returned))
+  credit := Mux(stepped, most(credit +& returned - 1.U), most(credit +& returned)).take(credit.getWidth)
 
   // Lines, by the low bits of their numbers.
   val data                              = Mem(p.chaseLines, UInt(p.lineBits.W))
@@ -224,9 +224,10 @@ class Chaser(p: TracerParameters) extends Module {
     lastLine := line
     when(move.some) {
       val on = runs && down === move.down
-      runs   := move.up || move.down
-      down   := move.down
-      beyond := Mux(on && beyond > move.by, beyond - move.by, 0.U)
+      runs := move.up || move.down
+      down := move.down
+      val more = beyond > move.by
+      beyond := Mux(on && more, beyond - move.by, 0.U).take(indexBits)
     }
   }
   // One addition: of one more than `beyond`, or of its opposite.

@@ -117,8 +117,8 @@ class ConfigLatch(p: TracerParameters) extends Module {
   }
   private def bytes(x: UInt): UInt = Cat(x, 0.U(pageLog2.W))
   val inHand                       = Wire(new Pages)
-  inHand.first      := offset >> pageLog2
-  inHand.count      := size >> pageLog2
+  inHand.first      := (offset >> pageLog2).take(pageBits)
+  inHand.count      := (size >> pageLog2).take(pageBits)
   inHand.end        := inHand.first +& inHand.count
   inHand.powerOfTwo := power(inHand.count)
   val wrongSize = size === 0.U || !aligned(size, Contract.AreaAlignment) || beyond(size) ||
@@ -174,7 +174,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
       }
     }
     is(State.Ask) {
-      step := Cat(lineAt - 1.U, 0.U(2.W))
+      step := Cat(lineAt - 1.U, 0.U(2.W)).take(4)
       when(io.read.request.fire) { state := State.Wait }
     }
     is(State.Wait) {
@@ -268,9 +268,9 @@ class ConfigLatch(p: TracerParameters) extends Module {
   c.narrowShifts  := RegNext(UIntToOH(narrowShift, 9))
   c.wideOops      := oopBytes === 8.U
   c.wideKlass     := klassBytes === 8.U
-  c.alignmentLog2 := alignment
-  c.regionLog2    := regionLog2
-  c.regionCount   := regionCount
+  c.alignmentLog2 := alignment.take(4)
+  c.regionLog2    := regionLog2.take(6)
+  c.regionCount   := regionCount.take(p.regionBits + 1)
   c.mirrorOffset  := mirror
   c.heapBytes     := heapBytes
   // Smallest shift that brings every region's flag into the store of flags.
@@ -283,7 +283,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
   c.bitmap    := kept(A.Bitmap0).first
   when(io.bitmap(0)) { c.bitmap := kept(A.Bitmap1).first }
   c.shapes         := kept(A.Shapes).first
-  c.shapesLog2     := Log2(kept(A.Shapes).count)
+  c.shapesLog2     := Log2(kept(A.Shapes).count).take(5)
   c.extension      := kept(A.ShapeExtension).first
   c.extensionLines := kept(A.ShapeExtension).count
   c.spill          := kept(A.Spill).first

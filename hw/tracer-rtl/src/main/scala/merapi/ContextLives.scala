@@ -82,9 +82,9 @@ class ContextLives(c: ContextParameters) extends Module {
       val base  = candidate.base >> c.granuleLog2
       val whole = candidate.bytes >> c.granuleLog2
       val part  = candidate.bytes(c.granuleLog2 - 1, 0).orR
-      place.base  := base
-      place.bytes := candidate.bytes
-      place.end   := base(c.baseBits - 1, 0) +& whole(c.baseBits, 0) + part
+      place.base  := base.take(c.baseBits)
+      place.bytes := candidate.bytes.take(p.windowAddressBits + 1)
+      place.end   := (base(c.baseBits - 1, 0) +& whole(c.baseBits, 0) + part).take(c.baseBits + 1)
       // What is beyond these widths is bad whatever its sum is.
       val tooFar  = (base >> c.baseBits).orR
       val tooLong = candidate.bytes > (BigInt(1) << (p.windowAddressBits min c.memoryAddressBits)).U

@@ -141,7 +141,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val completion = latch.io.ringAreas(1)
   val subEntries = submission.count
   io.ring     := completion.first
-  io.ringLog2 := Log2(completion.count)
+  io.ringLog2 := Log2(completion.count).take(5)
   val grants = Module(new WriteGrants(p))
   grants.io.config    := io.config
   grants.io.areas     := latch.io.areas
@@ -170,7 +170,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   offer.io.clear               := state === State.KillDone
   offer.io.ends                := io.greyEnds
   offer.io.put.valid           := false.B
-  offer.io.put.bits.count      := command.count
+  offer.io.put.bits.count      := command.count.take(3)
   offer.io.put.bits.references := payload
   io.grey <> offer.io.out
 

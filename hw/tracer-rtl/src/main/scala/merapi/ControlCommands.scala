@@ -37,13 +37,13 @@ trait ControlCommands { unit: Control =>
         }
         is(Verdict.Trace) {
           sweep       := true.B
-          slice.first := argument
-          slice.count := payload(0)
+          slice.first := argument.take(p.regionBits + 1)
+          slice.count := payload(0).take(p.regionBits + 1)
           running     := true.B
         }
         is(Verdict.Grey) {
           offer.io.put.valid := true.B
-          io.greys           := command.count
+          io.greys           := command.count.take(3)
           // As Decide would: the host was not looked at since.
           when(fetch.io.entry.valid && !lookDue) { state := State.Fetch }
         }
@@ -70,7 +70,7 @@ trait ControlCommands { unit: Control =>
     when(opcode === Op.BeginCycle.U && !latchDone) {
       latchStart := true.B
       latchDone  := true.B
-      bitmap     := argument
+      bitmap     := argument(0)
       when(inCycle) { dropped := page.cycle }
       inCycle   := false.B
       page.idle := false.B

@@ -125,7 +125,7 @@ class LineFetch(p: TracerParameters) extends Module {
   ask.io.enq.valid := useAsk
   if (p.askQueue > 2) assert(!(useAsk && !ask.io.enq.ready), "a line asked for without a place")
   ask.io.enq.bits.line := line
-  ask.io.enq.bits.tag  := Mux(isHint, p.slots.U +& hintTag, slot)
+  ask.io.enq.bits.tag  := Mux(isHint, p.slots.U +& hintTag, slot).take(p.tagBits)
   io.read.request <> ask.io.deq
   io.fetched := io.read.request.fire
   // The line takes its set unless another line is on its way there.

@@ -158,7 +158,7 @@ class MemoryPorts(
     val ar = Module(new TurnArbiter(new ReadRequest(p), readers))
     readsTaken += requests(port, io.reads.map(_.request), (r: ReadRequest) => r.line, readers - exemptReaders, ar)
     started(2 * port) := ar.io.taken
-    ar.io.note        := 0.U
+    ar.io.note        := 0.U(0.W)
 
     val arHead    = ar.io.out
     val arId      = Cat(ar.io.client, arHead.bits.tag)

@@ -164,17 +164,17 @@ class ShapeWalker(p: TracerParameters) extends Module {
   import Contract.{ShapeKind, ShapeLayout => L}
   val shape = Wire(new Shape(p))
   val kind8 = field(L.Kind, 1)
-  shape.kind        := kind8
+  shape.kind        := kind8.take(3)
   shape.quiet       := field(L.Flags, 1)(Contract.ShapeFlag.Quiet)
-  shape.elementLog2 := field(L.ElementLog2, 1)
+  shape.elementLog2 := field(L.ElementLog2, 1).take(2)
   val isArray = kind8 === ShapeKind.ObjArray.U || kind8 === ShapeKind.PrimArray.U
-  shape.size       := Mux(isArray, field(L.HeaderBytes, 4), field(L.SizeWords, 4))
-  shape.blockCount := field(L.BlockCount, 4)
+  shape.size       := Mux(isArray, field(L.HeaderBytes, 4), field(L.SizeWords, 4)).take(ShapeLimits.bits)
+  shape.blockCount := field(L.BlockCount, 4).take(ShapeLimits.bits)
   shape.hasBlocks  := shape.blockCount =/= 0.U
   shape.extended   := shape.blockCount > Contract.ShapeInlineBlocks.U
   shape.near       := 0.U // a cycle later
   shape.beyond     := 0.U
-  shape.extension  := RegNext(c.extension - c.heap) + (field(L.Extension, 8) >> 6)
+  shape.extension  := RegNext(c.extension - c.heap) + (field(L.Extension, 8) >> 6).take(p.lineAddress)
   for (i <- 0 until 4) {
     val start = field(L.Block + 8 * i + Contract.RefBlockLayout.Offset, 4)(ShapeLimits.bits - 1, 2)
     val count = field(L.Block + 8 * i + Contract.RefBlockLayout.Count, 4)(ShapeLimits.bits - 1, 0)
@@ -285,7 +285,7 @@ class ShapeWalker(p: TracerParameters) extends Module {
     // The hash, a byte of the folded klass word a cycle, the highest first.
     is(State.Hash) {
       product := Cat(product(23, 0), 0.U(8.W)) + (folded(31, 24) * Contract.ShapeHashMultiplier.U(32.W))(31, 0)
-      folded  := folded << 8
+      folded  := Cat(folded(23, 0), 0.U(8.W))
       bytes   := bytes + 1.U
       when(bytes.andR) { state := Mux(special, State.Special, State.Home) }
     }

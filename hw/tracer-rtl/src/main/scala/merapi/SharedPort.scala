@@ -73,8 +73,8 @@ class SharedPort(c: ContextParameters, readIdBits: Int, writeIdBits: Int, port: 
 
   val reads  = Module(new TurnArbiter(new Read, c.contexts))
   val writes = Module(new TurnArbiter(new Write, c.contexts, gather = true))
-  reads.io.note  := 0.U
-  writes.io.note := 0.U
+  reads.io.note  := 0.U(0.W)
+  writes.io.note := 0.U(0.W)
   for ((t, i) <- io.tracers.zipWithIndex) {
     val ar = reads.io.in(i)
     ar.valid     := t.ar.valid && io.open(i)

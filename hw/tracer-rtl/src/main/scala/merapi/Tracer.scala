@@ -134,7 +134,7 @@ class Tracer(p: TracerParameters) extends Module {
   counters.io.rounds   := control.io.page.consumed
 
   io.status.sleeping := control.io.sleeping
-  io.status.state    := control.io.page.state
+  io.status.state    := control.io.page.state.take(4)
   io.status.cycle    := control.io.page.cycle
   io.status.step     := control.io.step
   io.status.moving   := core.io.status.moving

@@ -148,7 +148,7 @@ class TracerCore(p: TracerParameters) extends Module {
     store.io.sweep <> sweep.io.greys(i)
     store.io.regionLog2 := c.regionLog2
     store.io.hold       := hold
-    store.io.spillFirst := c.spill + (c.spillPerLane * i.U)
+    store.io.spillFirst := (c.spill + (c.spillPerLane * i.U)).take(p.lineAddress)
     store.io.spillLines := c.spillPerLane
     io.reads(3 * i) <> lane.io.lines
     io.reads(3 * i + 1) <> bank.io.fill

@@ -45,7 +45,7 @@ case class TracerParameters(
       */
     lineQueue: Int = 4,
     /** Heap lines of a lane that wait for their turn at the memory; an object whose line finds no place looks again. At least
-      * two; up to 32 cost the same. (16 take 2 % fewer cycles for a hash map than four, and a tenth more for XML.)
+      * two; up to 32 cost the same. (16 take 1.4 % fewer cycles for a hash map than four, and a tenth more for XML.)
       */
     askQueue: Int = 2,
     /** References that wait for a bank; half as many wait behind a filter. A power of two, at least four. */

@@ -7,6 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -191,6 +192,9 @@ class Exporter {
 };
 
 int run_export(const Options& o) {
+  std::error_code absent;
+  if (std::filesystem::equivalent(path_of(o.from), o.to, absent))
+    throw Failure(kUsage, "expected another file than what is exported, found " + o.to + "; choose another");
   std::optional<Image> image;
   std::optional<Window> window;
   graph::Answers answers;

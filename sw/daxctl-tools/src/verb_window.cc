@@ -31,8 +31,6 @@ struct DestroyOptions {
   bool as_json = false;
 };
 
-std::string path_of(const std::string& name) { return name.rfind("file:", 0) == 0 ? name.substr(5) : name; }
-
 unsigned log2_of(uint64_t value, const char* what) {
   if (value == 0 || (value & (value - 1)) != 0)
     throw Failure(kUsage, std::string("expected a power of two for ") + what + ", found " + std::to_string(value));

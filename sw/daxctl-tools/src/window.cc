@@ -71,6 +71,8 @@ json image_text(const Image& image) {
   return {{"text", image.text()}};
 }
 
+std::string path_of(const std::string& name) { return name.rfind("file:", 0) == 0 ? name.substr(5) : name; }
+
 bool is_image(const std::string& path) {
   static const char kMagic[8] = {'M', 'E', 'R', 'A', 'P', 'I', 'M', 'G'};
   char found[sizeof kMagic];

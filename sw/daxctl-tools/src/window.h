@@ -33,6 +33,8 @@ struct ControlPage {
   bool attached() const;
 };
 
+// The path in a window's name: file:PATH, or a path alone.
+std::string path_of(const std::string& name);
 // Does the file start like a saved window? False also when it cannot be read.
 bool is_image(const std::string& path);
 // The image's text; an object even when the text is not one ({"text": ...}).

@@ -175,6 +175,20 @@ def test_export_writes_nothing_when_it_fails(folder):
 
 
 @pytest.mark.parametrize("verb", ["save", "export"])
+def test_the_source_is_not_replaced(verb, window_file, image, folder):
+    source = window_file if verb == "save" else image
+    (folder / "link").symlink_to(source)
+    content = source.read_bytes()
+    names = (source, f"file:{source}") if verb == "save" else (source,)
+    for name in names:
+        for output in (source, folder / "link"):
+            done = merapi(verb, name, output)
+            assert done.status == USAGE
+            assert "expected another file" in done.err and str(output) in done.err
+    assert source.read_bytes() == content
+
+
+@pytest.mark.parametrize("verb", ["save", "export"])
 def test_what_is_no_file_is_written_in_place(verb, window_file, image, folder):
     source = window_file if verb == "save" else image
     plain, pipe, node = folder / "plain", folder / "pipe", folder / "node"

@@ -9,6 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "image.h"
@@ -243,11 +244,21 @@ static int write_image(struct merapi_window* window, int fd, bool in_order, uint
   return status;
 }
 
+/* The image would take the window's place. */
+static bool is_file_of(const struct merapi_window* window, const char* path) {
+  struct stat ours, theirs;
+  return fstat(window->fd, &ours) == 0 && stat(path, &theirs) == 0 && ours.st_dev == theirs.st_dev &&
+         ours.st_ino == theirs.st_ino;
+}
+
 int merapi_image_save(struct merapi_window* window, const char* path, uint32_t bitmap,
                       const struct merapi_answers* answers, const char* json, struct merapi_error* error) {
   if (bitmap > 1) return merapi_fail(error, -EINVAL, "expected bitmap 0 or 1, found %" PRIu32, bitmap);
   int status = answers != NULL ? check_answers(answers, error) : 0;
   if (status < 0) return status;
+  if (is_file_of(window, path))
+    return merapi_fail(error, -EINVAL,
+                       "expected another file than the window's for its image, found %s; choose another", path);
   struct merapi_output* output;
   if ((status = merapi_output_open(path, &output, error)) < 0) return status;
   status = write_image(window, merapi_output_fd(output), merapi_output_in_place(output), bitmap, answers,

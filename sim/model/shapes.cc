@@ -26,7 +26,7 @@ Shapes::Result Shapes::lookup(uint64_t klass_word) {
   merapi_shape raw;
   if (!read_slot(klass_word, &raw)) return {Found::kAbsent, nullptr, false};
   Shape shape;
-  if (!translate(raw, &shape)) return {Found::kBad, nullptr, false};
+  if (!translate(raw, &shape)) return {Found::kBad, nullptr, false, raw.kind};
   table_.emplace(klass_word, shape);
   slot = shape;
   return {Found::kLoaded, &slot, (raw.flags & (1u << MERAPI_SHAPE_FLAG_QUIET)) == 0};

@@ -53,6 +53,7 @@ class Shapes {
     Found found;
     const Shape* shape;  // null when absent or bad; valid until the next lookup of another klass word
     bool report;         // SHAPE_SEEN is due
+    uint8_t kind = 0;    // of a bad one, as it stands in the table
   };
 
   // Drop everything and use this geometry from now on. It must outlive its use.

@@ -117,7 +117,7 @@ const Shape* Tracer::slow_shape(uint64_t grey) {
   if (klass != MERAPI_SHAPE_KEY_TOMBSTONE) r = shapes_.lookup(klass);
   if (r.report) completions_->seen(klass);
   if (r.found == Shapes::Found::kBad) {
-    fail(MERAPI_FAULT_BAD_SHAPE, klass, 0);
+    fail(MERAPI_FAULT_BAD_SHAPE, klass, r.kind);
   } else if (r.found == Shapes::Found::kAbsent) {
     slow_.shape_absent++;
     completions_->defer(address(object), (grey & kCounted) == 0);

@@ -595,7 +595,7 @@ TEST_F(Faults, BadShapes) {
     window_->put_shape(s, c.blocks);
     klass(0, 0x9000);
     trace_from(0);
-    expect_fault(MERAPI_FAULT_BAD_SHAPE, 0x9000, 0);
+    expect_fault(MERAPI_FAULT_BAD_SHAPE, 0x9000, c.shape.kind);
   }
 }
 
@@ -612,7 +612,7 @@ TEST_F(Faults, BlocksOutsideTheExtension) {
   }
   klass(0, 0x9000);
   trace_from(0);
-  expect_fault(MERAPI_FAULT_BAD_SHAPE, 0x9000, 0);
+  expect_fault(MERAPI_FAULT_BAD_SHAPE, 0x9000, MERAPI_SHAPE_KIND_INSTANCE);
 }
 
 TEST_F(Faults, StrictModeFindsAMarkAboveALimit) {

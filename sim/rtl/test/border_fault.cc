@@ -116,9 +116,7 @@ PlantedFault BorderHeap::bad_shape(const BorderObject& o) {
     default:
       return extended ? bad_extension(bad) : PlantedFault{};
   }
-  PlantedFault f = overwrite("shape", slot, &bad, sizeof bad);
-  f.same_detail = false;
-  return f;
+  return overwrite("shape", slot, &bad, sizeof bad);
 }
 
 // In line: one too long, or crooked.

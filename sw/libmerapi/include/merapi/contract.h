@@ -153,7 +153,7 @@ enum merapi_fault {
   MERAPI_FAULT_RING_OVERRUN = 6, /* an index moved backwards or more than the ring's size ahead; address = the index */
   MERAPI_FAULT_BAD_REFERENCE = 7, /* a reference inside the heap is not aligned; address = the reference, detail = the object it was read from */
   MERAPI_FAULT_BAD_OBJECT = 8, /* an object is empty or ends beyond the heap; address = the object, detail = its size in words */
-  MERAPI_FAULT_BAD_SHAPE = 9, /* a shape's fields contradict each other; address = klass word (of a block in the extension: that of an object, with its words as detail, may stand there) */
+  MERAPI_FAULT_BAD_SHAPE = 9, /* a shape's fields contradict each other; address = klass word, detail = the kind that stands in it (of a block in the extension: that of an object and its words may stand there) */
   MERAPI_FAULT_MEMORY = 10, /* error response or poison; address = window offset */
   MERAPI_FAULT_GUARD = 11, /* the device was about to write outside its areas; address = window offset */
   MERAPI_FAULT_TRUNCATED = 12, /* the window became smaller under the device; address = window offset */

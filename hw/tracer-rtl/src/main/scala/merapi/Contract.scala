@@ -149,7 +149,7 @@ object Contract {
     val RingOverrun = 6 // an index moved backwards or more than the ring's size ahead; address = the index
     val BadReference = 7 // a reference inside the heap is not aligned; address = the reference, detail = the object it was read from
     val BadObject = 8 // an object is empty or ends beyond the heap; address = the object, detail = its size in words
-    val BadShape = 9 // a shape's fields contradict each other; address = klass word (of a block in the extension: that of an object, with its words as detail, may stand there)
+    val BadShape = 9 // a shape's fields contradict each other; address = klass word, detail = the kind that stands in it (of a block in the extension: that of an object and its words may stand there)
     val Memory = 10 // error response or poison; address = window offset
     val Guard = 11 // the device was about to write outside its areas; address = window offset
     val Truncated = 12 // the window became smaller under the device; address = window offset

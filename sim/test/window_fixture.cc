@@ -19,8 +19,10 @@ Mapping::Mapping(uint64_t n) : bytes(n) {
 
 Mapping::~Mapping() { munmap(base, bytes); }
 
-void Mapping::clear() {
-  if (madvise(base, bytes, MADV_DONTNEED) != 0) throw std::runtime_error("cannot clear a test window");
+void Mapping::clear() { clear(0, bytes); }
+
+void Mapping::clear(uint64_t from, uint64_t size) {
+  if (madvise(base + from, size, MADV_DONTNEED) != 0) throw std::runtime_error("cannot clear a test window");
 }
 
 Window::Window(const WindowShape& s) : shape(s) {
@@ -61,6 +63,13 @@ Window::Window(const WindowShape& s) : shape(s) {
   identity->window_bytes = bytes;
   identity->magic = MERAPI_MAGIC;
   for (uint32_t r = 0; r < s.regions; r++) limits()[r] = uint64_t{r} << s.region_log2;
+}
+
+void Window::clear_area(int which) {
+  constexpr uint64_t kPage = 4096;
+  const uint64_t size = layout.area[which].size, pages = size / kPage * kPage;
+  if (pages != 0) memory_->clear(layout.area[which].offset, pages);
+  std::memset(area(which) + pages, 0, size - pages);
 }
 
 void Window::spread() {
@@ -140,7 +149,7 @@ void WindowHost::begin_generation(uint64_t odd) {
   std::memset(request(), 0, sizeof *request());
   host()->submission_produced = 0;
   host()->completion_consumed = 0;
-  std::memset(window.area(MERAPI_AREA_COMPLETION), 0, window.layout.area[MERAPI_AREA_COMPLETION].size);
+  window.clear_area(MERAPI_AREA_COMPLETION);
   produced = consumed = 0;
   host()->generation = odd + 1;
 }

@@ -21,6 +21,7 @@ class Mapping {
   Mapping(const Mapping&) = delete;
   Mapping& operator=(const Mapping&) = delete;
   void clear();
+  void clear(uint64_t from, uint64_t size);  // whole pages
   uint8_t* base = nullptr;
   const uint64_t bytes;
 };
@@ -86,6 +87,8 @@ class Window {
   // Instances of so many words; arrays of references, as wide as the window's, behind a header.
   void put_instance(uint64_t klass_word, uint32_t size_words, const std::vector<merapi_ref_block>& blocks = {});
   void put_object_array(uint64_t klass_word, uint32_t header_bytes);
+  // Zero, and nothing of it in memory.
+  void clear_area(int which);
   // Control page and areas as they are now, each at its offset.
   std::unique_ptr<Mapping> copy();
 

@@ -89,6 +89,40 @@ TEST(RtlBits, ReferencesWithOneBit) {
   }
 }
 
+// References that lie between objects by one bit, of every alignment, from an object and from the host.
+TEST(RtlBits, ReferencesBesideTheAlignment) {
+  for (uint8_t oop : {uint8_t(4), uint8_t(8)}) {
+    for (unsigned alignment = 3; alignment <= 8; alignment++) {
+      for (unsigned bit = oop == 8 ? 0 : 2; bit < alignment; bit++) {
+        for (bool host : {false, true}) {
+          SCOPED_TRACE(testing::Message() << 8 * oop << " bits, " << (1 << alignment) << " bytes apart, bit " << bit);
+          WindowShape s;
+          s.oop_bytes = oop;
+          s.alignment_log2 = uint8_t(alignment);
+          s.region_log2 = 17;
+          s.narrow_base = s.heap_base;
+          s.narrow_shift = 2;
+          Bits b(s);
+          b.all_live();
+          const uint64_t from = 1 << 12, to = s.heap_base + (1 << 14) + (1 << bit);
+          b.array(from, {oop == 8 ? to : (to - s.narrow_base) >> s.narrow_shift});
+          b.window.mark(0, from);
+          RtlMachine& m = b.begin();
+          if (host) {
+            m.grey({to});
+          } else {
+            m.trace(0, 1);
+          }
+          EXPECT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_REFERENCE));
+          EXPECT_EQ(m.fault().address, to);
+          EXPECT_EQ(m.fault().detail, host ? 0 : s.heap_base + from);
+          ASSERT_FALSE(testing::Test::HasFailure());
+        }
+      }
+    }
+  }
+}
+
 // The first reference at every place that an object may have it, wherever in a line the object begins: elements behind
 // headers of every size, fields at every offset, of the klass word's line and of the next ones.
 TEST(RtlBits, FirstReferenceAnywhere) {
@@ -180,7 +214,7 @@ TEST(RtlBits, LastReferenceAnywhere) {
 
 // Tables of shapes of every size, one entry and up: every klass is found in them.
 TEST(RtlBits, ShapeTablesOfEverySize) {
-  for (unsigned log2 = 6; log2 <= 17; log2++) {
+  for (unsigned log2 = 6; log2 <= 28; log2++) {
     WindowShape s;
     s.shape_slots = 1u << log2;
     Bits b(s);

@@ -16,6 +16,7 @@ namespace {
 using merapi::sim::test::Random;
 using merapi::sim::test::WindowShape;
 constexpr uint64_t kPatience = 20'000;
+constexpr unsigned kLargestRing = 28;  // that libmerapi makes, as a power of two
 
 WindowShape large() {
   WindowShape s;
@@ -58,10 +59,10 @@ class RtlConfig : public testing::Test {
 
 TEST_F(RtlConfig, Accepted) { accepted(); }
 
-// A submission ring of 2^28 entries: the largest one that libmerapi makes.
+// A submission ring of as many entries as libmerapi makes.
 TEST_F(RtlConfig, LargestRing) {
   WindowShape s = large();
-  s.submission_entries = 1 << 28;
+  s.submission_entries = 1 << kLargestRing;
   Window window(s);
   RtlMachine m(&window, {});
   ASSERT_TRUE(m.attach());
@@ -70,6 +71,27 @@ TEST_F(RtlConfig, LargestRing) {
     m.command(MERAPI_OP_NOP, 0, 0, 0);
     EXPECT_TRUE(m.run_until([&] { return m.idle() || m.fault().code != 0; }, 200'000));
     EXPECT_EQ(m.fault().code, 0u) << std::hex << m.fault().address << " " << m.fault().detail;
+  }
+}
+
+// Completion rings of every size take more answers than the smallest one holds, each at its place, before any is read.
+TEST_F(RtlConfig, CompletionRingsOfEverySize) {
+  constexpr uint64_t kAnswers = 200;
+  for (unsigned log2 = 8; log2 <= kLargestRing; log2++) {
+    SCOPED_TRACE(testing::Message() << "2^" << log2 << " entries");
+    WindowShape s;
+    s.submission_entries = 1 << 9;
+    s.completion_entries = 1u << log2;
+    Window window(s);
+    RtlMachine m(&window, {});
+    ASSERT_TRUE(m.attach());
+    m.begin(0);
+    for (uint64_t i = 0; i < kAnswers; i++) m.command(MERAPI_OP_FENCE, 0, i, 0);
+    ASSERT_TRUE(m.run_until([&] { return m.completed() == kAnswers || m.fault().code != 0; }, 200'000));
+    ASSERT_EQ(m.fault().code, 0u) << std::hex << m.fault().address << " " << m.fault().detail;
+    const auto answers = m.complete();
+    ASSERT_EQ(answers.size(), kAnswers);
+    for (uint64_t i = 0; i < kAnswers; i++) ASSERT_EQ(answers[i].payload[2], i);
   }
 }
 
@@ -102,7 +124,7 @@ TEST_F(RtlConfig, RegionsHaveLinesOfTheirOwn) {
 }
 
 TEST_F(RtlConfig, ReservedFields) {
-  for (unsigned bit = 0; bit < 16; bit += 5) refused_field(offsetof(merapi_config, reserved0), 2, 1u << bit);
+  for (unsigned bit = 0; bit < 16; bit++) refused_field(offsetof(merapi_config, reserved0), 2, 1u << bit);
   for (unsigned word = 0; word < 3; word++) {
     for (unsigned bit = 3; bit < 64; bit += 12) {
       uint64_t at = offsetof(merapi_config, reserved1);
@@ -121,6 +143,20 @@ TEST_F(RtlConfig, RegionCount) {
 TEST_F(RtlConfig, HeapBase) {
   for (uint64_t base : {UINT64_C(0x7000000000000001), UINT64_C(0x123456789abc4), UINT64_C(2)}) {
     refused_field(offsetof(merapi_config, heap_base), 8, base);
+  }
+  // By each bit below the alignment; the one that is the alignment is right.
+  const uint64_t base = window_.config()->heap_base;
+  for (unsigned bit = 3; bit < 8; bit++) {
+    const uint64_t crooked = base | uint64_t{1} << bit;
+    auto set = [&](Window* w, unsigned alignment) {
+      w->config()->alignment_log2 = uint8_t(alignment);
+      w->config()->heap_base = crooked;
+    };
+    refused([&](Window* w) { set(w, 8); }, MERAPI_CONFIG_OFFSET + offsetof(merapi_config, heap_base), crooked);
+    set(&window_, bit);
+    accepted();
+    window_.config()->alignment_log2 = window_.shape.alignment_log2;
+    window_.config()->heap_base = base;
   }
   // The heap would end beyond the address space.
   uint64_t bytes = window_.heap_bytes();

@@ -138,6 +138,19 @@ TEST_F(RtlFault, BadCommandClearOfTheCyclesBitmap) {
   machine_->command(MERAPI_OP_CLEAR_BITMAP, 0, 0, 1);
   expect(MERAPI_FAULT_BAD_COMMAND, 1, MERAPI_OP_CLEAR_BITMAP);
 }
+// More references than an entry holds, by each bit of their count.
+TEST_F(RtlFault, BadCommandGreyCount) {
+  for (unsigned bit = 3; bit < 16; bit++) {
+    machine();
+    machine_->begin(0);
+    merapi_submission e{};
+    e.opcode = MERAPI_OP_GREY;
+    e.count = uint16_t(1u << bit);
+    e.cycle = machine_->cycle;
+    machine_->submit(e);
+    expect(MERAPI_FAULT_BAD_COMMAND, 1, MERAPI_OP_GREY);
+  }
+}
 TEST_F(RtlFault, BadSequence) {
   machine();
   machine_->begin(0);

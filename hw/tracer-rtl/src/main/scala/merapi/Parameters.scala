@@ -120,10 +120,12 @@ case class TracerParameters(
   val greysPerLine: Int = lineBits / (objectBits + 1)
   require(greyDepth >= 4 * (slots + greysPerLine), s"greyDepth of preset $name is too small for $slots slots")
 
-  /** A register more where all lanes meet: with so many, what is decided there takes the better part of a cycle. */
+  /** A register more where all lanes meet and behind what they are told: with so many, what is decided there takes the
+    * better part of a cycle.
+    */
   val wide: Boolean = lanes > 4
 
-  /** So many that a write's turn at one of them takes a cycle of its own. */
+  /** So many that the turn of a write or of the control unit's reads at one of them takes a cycle of its own. */
   val manyPorts: Boolean = ports > 4
 
   /** So many that which of them looks again is chosen a cycle before it does. */

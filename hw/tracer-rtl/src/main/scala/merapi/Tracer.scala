@@ -66,7 +66,7 @@ class Tracer(p: TracerParameters) extends Module {
       stage(core.io.writes.map(_.request), memory.io.writes.map(_.request), apart = p.manyPorts)
     }
     staged := VecInit(
-      stage(controlReads.map(_.request), memory.io.reads.drop(ofCore).map(_.request)) ++
+      stage(controlReads.map(_.request), memory.io.reads.drop(ofCore).map(_.request), apart = p.manyPorts) ++
         stage(controlWrites.map(_.request), memory.io.writes.drop(core.io.writes.size).map(_.request))
     ).asUInt.orR
   }

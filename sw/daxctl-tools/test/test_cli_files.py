@@ -18,10 +18,13 @@ def image(window_file, folder):
 
 
 def test_only_windows_and_new_files_are_laid_out(image, folder):
-    source, data, empty, zeros = (folder / name for name in ("U.java", "data", "empty", "zeros"))
+    source, data, late, empty, zeros = (folder / name for name in ("U.java", "data", "late", "empty", "zeros"))
     source.write_text("public class U {}\n")
     data.write_bytes(os.urandom(1 << 20))
-    for path, found in ((source, "other data"), (data, "other data"), (image, "a saved window")):
+    with open(late, "wb") as file:  # a hole, zeros, then data, as in an image of a CD
+        file.seek(16 << 10)
+        file.write(bytes(16 << 10) + b"CD001")
+    for path, found in ((source, "other data"), (data, "other data"), (late, "other data"), (image, "a saved window")):
         content = path.read_bytes()
         for command in (
             ("create-window", f"file:{path}", *SMALL),

@@ -50,6 +50,25 @@ static bool is_window(const uint8_t* page) {
                                             identity.control_bytes == MERAPI_CONTROL_BYTES && host.generation % 2 == 1);
 }
 
+/* Anything but zeros from byte `at` on, as far as the first 64 MiB tell of what is no hole: images of disks begin with
+ * zeros, too. -errno when the file cannot be read. */
+static int has_data(int fd, off_t at) {
+  enum { kStep = 1 << 16 };
+  uint8_t buffer[kStep];
+  for (size_t looked = 0; looked < (64u << 20);) {
+    const off_t data = lseek(fd, at, SEEK_DATA);
+    if (data < 0 && errno == ENXIO) return 0;
+    if (data >= 0) at = data; /* else of a file system that does not know its holes */
+    const ssize_t got = pread(fd, buffer, sizeof buffer, at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return got < 0 ? -errno : 0;
+    if (!zeros(buffer, 0, (size_t)got)) return 1;
+    at += got;
+    looked += (size_t)got;
+  }
+  return 0;
+}
+
 int merapi_file_check(int fd, const char* path, struct merapi_error* error) {
   struct stat status;
   if (fstat(fd, &status) < 0 || !S_ISREG(status.st_mode)) return 0; /* memory of a device may hold anything at first */
@@ -62,7 +81,13 @@ int merapi_file_check(int fd, const char* path, struct merapi_error* error) {
     if (more == 0) break;
     got += (size_t)more;
   }
-  if (is_window(page) || is_blank(page)) return 0;
+  if (is_window(page)) return 0;
+  if (is_blank(page)) {
+    /* Where nobody has been yet, nothing else stands either. */
+    const int found = zeros(page, 0, sizeof page) ? has_data(fd, sizeof page) : 0;
+    if (found == 0) return 0;
+    if (found < 0) return merapi_fail(error, found, "cannot read %s: %s", path, strerror(-found));
+  }
   uint64_t magic;
   memcpy(&magic, page, sizeof magic);
   return merapi_fail(error, -EPROTO,

@@ -439,6 +439,10 @@ TEST_F(File, PartsAreServedBesideEachOther) {
   EXPECT_EQ(merapi_serve_part(path_.c_str(), 10 * kMiB, 0, &other, &error_), -EINVAL);
   EXPECT_EQ(merapi_serve_part(path_.c_str(), 8 * kMiB, 0, &other, &error_), -ENOSPC);
   EXPECT_EQ(other, nullptr);
+  // Nor does the whole replace what a part holds.
+  EXPECT_EQ(merapi_serve(path_.c_str(), &other, &error_), -EPROTO);
+  std::filesystem::resize_file(path_, 4 * kMiB);
+  std::filesystem::resize_file(path_, 8 * kMiB);
   ASSERT_EQ(merapi_serve(path_.c_str(), &other, &error_), 0) << error_.message;
   merapi_lease_end(other);
 }

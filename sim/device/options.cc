@@ -8,7 +8,7 @@
 #include <regex>
 
 #include "merapi/contract.h"
-#include "sim/device/checks.h"
+#include "sw/cli/command_line.h"
 
 namespace merapi::sim {
 namespace {
@@ -48,10 +48,10 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   engine->require_option(1);
   auto* from = app.add_option_group("windows", "Where windows come from");
   from->add_option("--socket", o->socket, "listen at this unix socket; each host gets a window of its own")
-      ->check(not_empty());
+      ->check(cli::not_empty());
   from->add_option("--window", o->windows,
                    "serve this file or devdax device, or its part PATH@OFFSET+BYTES (repeatable)")
-      ->check(not_empty());
+      ->check(cli::not_empty());
   from->require_option(1, 0);
   app.add_option("--size", o->size, "make window files at least this large, creating them when needed (4G, 512M, ...)")
       ->transform(CLI::AsSizeValue(false));
@@ -82,9 +82,9 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
   app.add_flag("--json", o->json, "print events on stdout as JSON, one object a line; SIGUSR1 asks for a status line");
 
-  refuse_negative(&app);
+  cli::refuse_negative(&app);
   try {
-    app.parse(argc, argv);
+    cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {
     int code = app.exit(e);
     *exit_code = code == 0 ? kExitClean : kExitUsage;

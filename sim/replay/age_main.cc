@@ -8,11 +8,11 @@
 #include <iostream>
 #include <nlohmann/json.hpp>
 
-#include "sim/device/checks.h"
 #include "sim/replay/age.h"
 #include "sim/replay/private_device.h"
 #include "sim/replay/replay.h"
 #include "sim/replay/room.h"
+#include "sw/cli/command_line.h"
 
 namespace {
 
@@ -58,9 +58,9 @@ int main(int argc, char** argv) {
       ->capture_default_str()
       ->check(CLI::Range(0u, 100u));
   app.add_option("--seed", options.seed, "of the random order")->capture_default_str();
-  refuse_negative(&app);
+  merapi::cli::refuse_negative(&app);
   try {
-    app.parse(argc, argv);
+    merapi::cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kDone : kUsage;
   }

@@ -7,9 +7,9 @@
 #include <CLI/CLI.hpp>
 #include <iostream>
 
-#include "sim/device/checks.h"
 #include "sim/replay/private_device.h"
 #include "sim/replay/replay.h"
+#include "sw/cli/command_line.h"
 
 namespace {
 
@@ -30,7 +30,7 @@ int main(int argc, char** argv) {
   ReplayOptions options;
   DeviceOptions device_options = private_model();
   app.add_option("image", path, "saved window")->required()->check(CLI::ExistingFile);
-  auto* at = app.add_option("--socket", socket, "device process to use")->check(not_empty());
+  auto* at = app.add_option("--socket", socket, "device process to use")->check(merapi::cli::not_empty());
   auto* own = app.add_flag("--model", model, "the functional model in this process (default)")->excludes(at);
   auto* simulated = app.add_flag("--rtl", rtl, "the tracer's RTL, simulated in this process");
   simulated->excludes(at)->excludes(own);
@@ -42,9 +42,9 @@ int main(int argc, char** argv) {
   app.add_option("--pause-every-us", options.pause_every_us, "pause the device whenever so much time went by");
   app.add_option("--patience-us", options.patience_us, "ask for a sign of life after so long without news")
       ->capture_default_str();
-  refuse_negative(&app);
+  merapi::cli::refuse_negative(&app);
   try {
-    app.parse(argc, argv);
+    merapi::cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? kRight : kUsage;
   }

@@ -8,6 +8,7 @@
 #include <iostream>
 
 #include "sim/replay/strip.h"
+#include "sw/cli/command_line.h"
 
 int main(int argc, char** argv) {
   CLI::App app{
@@ -20,7 +21,7 @@ int main(int argc, char** argv) {
   app.add_option("image", from, "saved window")->required()->check(CLI::ExistingFile);
   app.add_option("copy", to, "where to write; an existing file is replaced")->required();
   try {
-    app.parse(argc, argv);
+    merapi::cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }

@@ -201,3 +201,5 @@ def test_an_empty_socket_is_no_model(folder):
     image, _ = save(folder, 8)
     run, _ = replay(image, "--socket", "")
     assert run.returncode == 2 and "expected a path" in run.stderr
+    run, _ = replay(image, "--socket=", "/nowhere/socket")
+    assert run.returncode == 2 and "--socket=: expected a value after it, found nothing" in run.stderr

@@ -6,22 +6,11 @@
 #include <map>
 
 #include "cli.h"
+#include "cli/command_line.h"
 #include "graph/window.h"
 #include "merapi/merapi.h"
 
 namespace merapi::cli {
-namespace {
-
-// A negative number, which would be taken for a large one. Transformations come before checks, the last one first.
-CLI::Option* not_negative(CLI::Option* option) {
-  return option->transform(CLI::Validator(
-      [](std::string& value) {
-        return value.rfind('-', 0) == 0 ? "expected a number of at least 0, found " + value : std::string();
-      },
-      ""));
-}
-
-}  // namespace
 
 Option& Option::required() {
   option_->required();
@@ -39,9 +28,7 @@ Option& Option::one_of(std::vector<std::string> values) {
 }
 
 Option& Option::not_empty() {
-  option_->check(CLI::Validator(
-      [](std::string& value) { return value.empty() ? std::string("expected a name, found nothing") : std::string(); },
-      ""));
+  option_->check(cli::not_empty());
   return *this;
 }
 
@@ -51,7 +38,7 @@ Option& Option::between(double low, double high) {
 }
 
 Option& Option::size() {
-  not_negative(option_->transform(CLI::AsSizeValue(false)));
+  refuse_negative(option_->transform(CLI::AsSizeValue(false)));
   return *this;
 }
 
@@ -65,15 +52,15 @@ Option Verb::option(const std::string& name, std::string& value, const std::stri
 }
 
 Option Verb::option(const std::string& name, double& value, const std::string& help) {
-  return Option(not_negative(app_->add_option(name, value, help)));
+  return Option(refuse_negative(app_->add_option(name, value, help)));
 }
 
 Option Verb::option(const std::string& name, uint32_t& value, const std::string& help) {
-  return Option(not_negative(app_->add_option(name, value, help)));
+  return Option(refuse_negative(app_->add_option(name, value, help)));
 }
 
 Option Verb::option(const std::string& name, uint64_t& value, const std::string& help) {
-  return Option(not_negative(app_->add_option(name, value, help)));
+  return Option(refuse_negative(app_->add_option(name, value, help)));
 }
 
 Option Verb::option(const std::string& name, std::vector<std::string>& value, const std::string& help) {
@@ -81,7 +68,7 @@ Option Verb::option(const std::string& name, std::vector<std::string>& value, co
 }
 
 Option Verb::option(const std::string& name, std::vector<uint64_t>& value, const std::string& help) {
-  return Option(not_negative(app_->add_option(name, value, help)));
+  return Option(refuse_negative(app_->add_option(name, value, help)));
 }
 
 void Verb::flag(const std::string& name, bool& value, const std::string& help) { app_->add_flag(name, value, help); }
@@ -122,7 +109,7 @@ int Cli::main(int argc, char** argv) {
     }
   }
   try {
-    parser_->app.parse(argc, argv);
+    parse(&parser_->app, argc, argv);
   } catch (const CLI::ParseError& e) {
     return parser_->app.exit(e) == 0 ? kOk : kUsage;
   }

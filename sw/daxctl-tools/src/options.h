@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Command lines as verbs describe them. What parses them (CLI11) is in cli.cc alone: its headers take longer to compile
-// than all verbs together.
+// Command lines as verbs describe them. What parses them (CLI11) is in options.cc alone: its headers take longer to
+// compile than all verbs together.
 #ifndef MERAPI_DAXCTL_TOOLS_OPTIONS_H_
 #define MERAPI_DAXCTL_TOOLS_OPTIONS_H_
 

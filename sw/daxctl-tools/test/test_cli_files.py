@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Windows in files: what is not laid out, file systems without room, and wrong numbers."""
 
+import json
 import os
 import subprocess
 
@@ -116,6 +117,29 @@ def test_negative_numbers(arguments):
     done = merapi(*arguments)
     assert done.status == USAGE
     assert "expected a number of at least 0, found -" in done.err
+
+
+# "--window=$DEVICE" with nothing in the variable: the next word is not its value.
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("run", "--window=", "java", "Main"),
+        ("run", "--window=", "--", "java", "Main"),
+        ("run", "--socket", "s", "--window=", "java"),
+        ("create-window", "file:/nowhere/w", "--heap=", "64M"),
+        ("info", "file:/nowhere/w", "--json="),
+    ],
+)
+def test_option_without_its_value(arguments):
+    done = merapi(*arguments)
+    assert done.status == USAGE
+    assert "=: expected a value after it, found nothing" in done.err
+
+
+def test_options_of_the_command_are_its_own():
+    done = merapi("run", "--dry-run", "java", "--window=", "Main")
+    assert done.status == 0, done
+    assert json.loads(done.out)["command"][-2:] == ["--window=", "Main"]
 
 
 def test_wrong_verb():

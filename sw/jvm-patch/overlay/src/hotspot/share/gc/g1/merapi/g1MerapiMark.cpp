@@ -127,6 +127,15 @@ int G1MerapiMark::next_bitmap() const {
   return _cm->_next_mark_bitmap == &_cm->_mark_bitmap_1 ? 0 : 1;
 }
 
+// The library's messages and ours are plain text; keep the JSON line whole.
+static void make_plain(char* text) {
+  for (char* c = text; *c != '\0'; c++) {
+    if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ') {
+      *c = '\'';
+    }
+  }
+}
+
 void G1MerapiMark::fail(const char* reason, const char* format, ...) {
   if (_state == Failed) {
     return;  // the first reason is the one to tell
@@ -136,12 +145,7 @@ void G1MerapiMark::fail(const char* reason, const char* format, ...) {
   va_start(ap, format);
   jio_vsnprintf(_detail, sizeof(_detail), format, ap);
   va_end(ap);
-  // The library's messages and ours are plain text; keep the JSON line whole.
-  for (char* c = _detail; *c != '\0'; c++) {
-    if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ') {
-      *c = '\'';
-    }
-  }
+  make_plain(_detail);
   _state = Failed;
 }
 
@@ -259,17 +263,18 @@ bool G1MerapiMark::mark_from_roots() {
   _trace._start_nanos = os::javaTimeNanos();
   _trace._start_ticks = Ticks::now();
   jlong cpu = os::current_thread_cpu_time();
-  int next = next_bitmap();
   merapi_error error;
-  if (_window->is_private(next)) {
-    fail("no device", "the next bitmap is not in the window yet");
-  } else if (!_window->ensure_attached(&error)) {
-    fail("no device", "%s", error.message);
+  bool attached = false;
+  if (_window->is_private(next_bitmap())) {
+    jio_snprintf(error.message, sizeof(error.message), "the next bitmap is not in the window yet");
+  } else {
+    attached = _window->ensure_attached(&error);
   }
-  if (_state == Failed) {
-    // Nothing was handed over: the root marks are intact and the CPU goes on with them.
-    _state = Host;
-    _trace.report_fallback(_reason, _detail, false);
+  if (!attached) {
+    // Nothing was handed over: the root marks are intact and the CPU goes on with them. No
+    // failure of the device either, so a pause that comes now has nothing to abandon.
+    make_plain(error.message);
+    _trace.report_fallback("no device", error.message, false);
     return false;
   }
 

@@ -48,6 +48,8 @@ int main(int argc, char** argv) {
   app.add_option("--times", plan.times, "how often; -1 for ever")->capture_default_str();
   app.add_option("--from-cycle", plan.cycle, "first cycle in which it may")->capture_default_str();
   app.add_option("--after-us", plan.after_us, "microseconds into the cycle")->capture_default_str();
+  app.add_option("--answer-after-us", plan.answer_after_us, "how long each handshake waits for its answer")
+      ->capture_default_str();
   app.add_option("--patience-us", plan.patience_us, "how long hosts wait for an acknowledgement")
       ->capture_default_str();
   app.add_option("--seed", plan.seed, "of random bytes")->capture_default_str();

@@ -43,6 +43,7 @@ bool Rogue::step() {
     strike();
     return true;
   }
+  if (generation != answered_) std::this_thread::sleep_for(std::chrono::microseconds(plan_->answer_after_us));
   answered_ = generation;
   sim::Step next = model_.step();
   if (next.next == sim::Step::kEnded) return false;

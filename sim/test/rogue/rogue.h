@@ -22,6 +22,7 @@ struct Plan {
   uint64_t cycle = 1;        // not before this cycle (counted by the device)
   uint64_t after_us = 3000;  // nor before this long into the cycle
   uint64_t seed = 1;
+  uint64_t answer_after_us = 0;                        // how long each handshake waits for its answer
   uint32_t patience_us = MERAPI_PATIENCE_HARDWARE_US;  // stated at the handshake by the model
 };
 

@@ -32,6 +32,7 @@ TRACE_FIELDS = {
     "references": int,
     "live_bytes": int,
     "deferred": int,
+    "ahead": int,
     "shapes": int,
     "satb": int,
     "greys": int,

@@ -16,6 +16,7 @@ TRACE = {
     "references": 300,
     "live_bytes": 4000,
     "deferred": 5,
+    "ahead": 0,
     "shapes": 40,
     "satb": 0,
     "greys": 9,

@@ -150,6 +150,20 @@ def test_stuck_between_full_collections(java, rogue_program, classes, runs, tmp_
     )
 
 
+def test_bitmap_returns_beside_full_collections(java, rogue_program, classes, runs, tmp_path):
+    """Every cycle is given up, and at the end of the one that replaces it the device takes its time to answer before a
+    bitmap can return to the window: full collections, which mark in that bitmap, come in the meantime."""
+    mode = "garbage-bytes"
+    given = ["-Xms160m", "-Xmx160m", "cycles=30"]
+    with rogue(
+        rogue_program, tmp_path, mode, "--times", "-1", "--after-us", "500", "--answer-after-us", "70000"
+    ) as device:
+        result = start(runs, java, device, classes, tmp_path, program="FullCollectionRaces", given=given).finish(120)
+        check_told(result, device, mode, IN_TRACE[mode], abandoned=True)
+    assert "is in the window again" in result.log.text("gc,merapi"), result.describe("no bitmap returned to the window")
+    jvm_harness.check_verified(result)
+
+
 @pytest.mark.parametrize("mode", HARMLESS)
 def test_host_sees_through(mode, java, rogue_program, classes, runs, tmp_path):
     with rogue(rogue_program, tmp_path, mode, "--times", "3") as device:

@@ -49,6 +49,9 @@ public:
   // Moves what fits into the submission ring; the rest stays.
   void submit();
   bool is_empty() const { return _pending.is_empty(); }
+  // Those that wait, in the order in which they were added.
+  int pending() const { return _pending.length(); }
+  oop pending_at(int i) const { return cast_to_oop((uintptr_t)_pending.at(i)); }
   void clear() { _pending.clear(); }
   size_t submitted() const { return _submitted; }
 };

@@ -98,6 +98,7 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _handle(window->handle()),
   _shapes(window->handle()),
   _greys(g1h, window->handle()),
+  _scan(&_greys),
   _retry_task(new G1MerapiRetryTask()),
   _state(Host),
   _cycle(0),
@@ -188,6 +189,7 @@ bool G1MerapiMark::hand_over() {
   _cycle = G1MerapiLibrary::next_cycle(_handle);
   _trace._cycle = _cycle;
   _greys.reset(_cm->_next_mark_bitmap, _cycle);
+  _scan.reset(_g1h->ref_processor_cm());
 
   merapi_submission begin;
   memset(&begin, 0, sizeof(begin));
@@ -244,6 +246,8 @@ bool G1MerapiMark::hand_back() {
   if (!check_deferred() || !add_live_words()) {
     return false;
   }
+  _trace._ahead = _scan.ahead();
+  _scan.reset(NULL);
   // Remark must not scan the bitmap again.
   _cm->_finger = _cm->_heap.end();
   _state = Host;
@@ -370,6 +374,7 @@ bool G1MerapiMark::before_abort() {
     _mark_on_cpu = true;
   }
   _greys.clear();
+  _scan.reset(NULL);
   _state = Host;
   return clear;
 }
@@ -384,6 +389,7 @@ void G1MerapiMark::revoke_and_abandon() {
   // bitmap that the abort leaves clear.
   _next_is_clear = _window->revoke(next_bitmap());
   _greys.clear();
+  _scan.reset(NULL);
   _state = Host;
   _trace._end_nanos = 0;
   _abandoned = true;
@@ -399,6 +405,7 @@ void G1MerapiMark::revoke_and_abandon() {
   state->set_mark_or_rebuild_in_progress(false);
   state->set_clearing_next_bitmap(false);
   state->set_initiate_conc_mark_if_possible(!exiting);
+  _g1h->policy()->abort_time_to_mixed_tracking();
 }
 
 void G1MerapiMark::abandon_if_failed() {

@@ -17,6 +17,7 @@
 #define SHARE_GC_G1_MERAPI_G1MERAPIMARK_HPP
 
 #include "gc/g1/merapi/g1MerapiGreys.hpp"
+#include "gc/g1/merapi/g1MerapiScan.hpp"
 #include "gc/g1/merapi/g1MerapiShapes.hpp"
 #include "gc/g1/merapi/g1MerapiTrace.hpp"
 #include "gc/g1/merapi/g1MerapiWindow.hpp"
@@ -60,6 +61,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   merapi_window*     _handle;
   G1MerapiShapes     _shapes;
   G1MerapiGreys      _greys;
+  G1MerapiScan       _scan;
   G1MerapiRetryTask* _retry_task;
 
   volatile State     _state;

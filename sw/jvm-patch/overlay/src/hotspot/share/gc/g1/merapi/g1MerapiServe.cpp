@@ -160,8 +160,7 @@ bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
   if (unsized) {
     Atomic::add(&_cm->_region_mark_stats[region->hrm_index()]._live_words, (size_t)obj->size());
   }
-  G1MerapiOopClosure cl(&_greys, _g1h->ref_processor_cm());
-  obj->oop_iterate(&cl);
+  _scan.scan(obj);
   _trace._deferred++;
   return true;
 }
@@ -246,11 +245,14 @@ public:
   size_t entries() const { return _entries; }
 };
 
+// Mutators may fill buffers as fast as they are drained here, until the device
+// has marked what is in them: after some, it is the device's turn.
 int G1MerapiMark::drain_satb() {
+  const int Batch = 32;
   SATBMarkQueueSet& queues = G1BarrierSet::satb_mark_queue_set();
   G1MerapiSATBClosure cl(&_greys);
   int buffers = 0;
-  while (!SuspendibleThreadSet::should_yield() && queues.apply_closure_to_completed_buffer(&cl)) {
+  while (buffers < Batch && !SuspendibleThreadSet::should_yield() && queues.apply_closure_to_completed_buffer(&cl)) {
     buffers++;
   }
   _trace._satb += cl.entries();

@@ -58,12 +58,12 @@ void G1MerapiTrace::report(merapi_window* window, size_t greys) const {
 
   log_info(gc, merapi)("Trace {\"cycle\":%u,\"gc_id\":%u,\"device\":\"%s\",\"objects\":" SIZE_FORMAT
                        ",\"references\":" SIZE_FORMAT ",\"live_bytes\":" SIZE_FORMAT ",\"deferred\":" SIZE_FORMAT
-                       ",\"shapes\":" SIZE_FORMAT ",\"satb\":" SIZE_FORMAT ",\"greys\":" SIZE_FORMAT
-                       ",\"pauses\":" SIZE_FORMAT ",\"pause_us_max\":%.1f,\"device_ms\":%.3f,\"device_cpu_ms\":%.3f"
-                       ",\"device_cycles\":" SIZE_FORMAT ",\"concurrent_ms\":%.3f,\"host_cpu_ms\":%.3f"
-                       ",\"fallback\":null}",
+                       ",\"ahead\":" SIZE_FORMAT ",\"shapes\":" SIZE_FORMAT ",\"satb\":" SIZE_FORMAT
+                       ",\"greys\":" SIZE_FORMAT ",\"pauses\":" SIZE_FORMAT ",\"pause_us_max\":%.1f"
+                       ",\"device_ms\":%.3f,\"device_cpu_ms\":%.3f,\"device_cycles\":" SIZE_FORMAT
+                       ",\"concurrent_ms\":%.3f,\"host_cpu_ms\":%.3f,\"fallback\":null}",
                        _cycle, _gc_id, work._device, work._objects, work._references, work._live_bytes, _deferred,
-                       _shapes, _satb, greys, _pauses, _pause_max_nanos / 1e3, work._nanos / 1e6, cpu / 1e6, cycles,
-                       (_end_nanos - _start_nanos) / 1e6, _cpu_nanos / 1e6);
+                       _ahead, _shapes, _satb, greys, _pauses, _pause_max_nanos / 1e3, work._nanos / 1e6, cpu / 1e6,
+                       cycles, (_end_nanos - _start_nanos) / 1e6, _cpu_nanos / 1e6);
   send_event(work, NULL);
 }

@@ -28,7 +28,8 @@ struct G1MerapiTrace {
   uint     _gc_id;           // of the concurrent cycle, whoever reports it
   size_t   _shapes;
   size_t   _satb;            // references taken from SATB buffers
-  size_t   _deferred;        // objects scanned by the host
+  size_t   _deferred;        // objects left to the host
+  size_t   _ahead;           // References that the host scanned before they were left to it
   size_t   _pauses;
   jlong    _pause_max_nanos;  // longest wait for an acknowledgement
   Ticks    _start_ticks;

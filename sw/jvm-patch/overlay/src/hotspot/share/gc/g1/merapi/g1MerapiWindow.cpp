@@ -16,10 +16,12 @@
 #include "precompiled.hpp"
 #include "classfile/javaClasses.hpp"
 #include "gc/g1/g1CollectedHeap.inline.hpp"
+#include "gc/g1/g1ConcurrentMark.hpp"
 #include "gc/g1/g1ConcurrentMarkBitMap.inline.hpp"
 #include "gc/g1/g1RegionToSpaceMapper.hpp"
 #include "gc/g1/heapRegion.hpp"
 #include "gc/g1/merapi/g1MerapiWindow.hpp"
+#include "gc/shared/suspendibleThreadSet.hpp"
 #include "logging/log.hpp"
 #include "oops/arrayOop.hpp"
 #include "oops/compressedOops.hpp"
@@ -258,6 +260,13 @@ bool G1MerapiWindow::readopt(int which) {
   merapi_area area = which == 0 ? MERAPI_AREA_BITMAP0 : MERAPI_AREA_BITMAP1;
   uint64_t offset = area_offset(area);
   int result = G1MerapiLibrary::zero(_window, offset, G1MerapiLibrary::layout_of(_window)->area[area].size);
+  // The handshake took its time, and the concurrent mark thread was in no suspendible thread set: a full collection may
+  // have come. It marks in the next bitmap and makes the previous one of it.
+  SuspendibleThreadSetJoiner sts_join;
+  if (G1CollectedHeap::heap()->concurrent_mark()->has_aborted()) {
+    log_debug(gc, merapi)("The next bitmap stays private: a full collection has used it");
+    return false;
+  }
   if (result == 0) {
     result = G1MerapiLibrary::map_fixed(_window, offset, _bitmap_size[which], _bitmap_base[which]);
   }

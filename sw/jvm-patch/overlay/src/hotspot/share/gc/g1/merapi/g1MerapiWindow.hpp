@@ -80,8 +80,9 @@ public:
   // window. `next` is the bitmap under construction. Returns whether its contents
   // were dropped, so that it is all clear; a bitmap that was private keeps them.
   bool revoke(int next);
-  // Puts bitmap `which`, all clear and not in use by marking, back into the window if a
-  // device answers. Returns whether it is there.
+  // Puts bitmap `which`, the next one, all clear and not in use by marking, back into the
+  // window if a device answers and no full collection comes before that. By the concurrent
+  // mark thread, outside the suspendible thread set. Returns whether it is there.
   bool readopt(int which);
 };
 

@@ -14,7 +14,8 @@ Fault bad(uint64_t offset, uint64_t value) { return {MERAPI_FAULT_BAD_CONFIG, of
 uint64_t area_offset(int area) { return MERAPI_DIRECTORY_OFFSET + uint64_t(area) * sizeof(merapi_area_desc); }
 uint64_t size_offset(int area) { return area_offset(area) + offsetof(merapi_area_desc, size); }
 
-bool power_of_two(uint64_t n) { return n != 0 && (n & (n - 1)) == 0; }
+// Entries of a ring, slots of the shape table. What has fewer is no whole page.
+bool is_table_count(uint64_t n) { return n != 0 && (n & (n - 1)) == 0 && n <= MERAPI_TABLE_ENTRIES_MAX; }
 
 int log2_of(uint64_t n) { return 63 - __builtin_clzll(n); }
 
@@ -33,7 +34,7 @@ Fault check_area(const merapi_area_desc& a, int area, uint64_t window_bytes) {
 
 Fault check_ring(const merapi_area_desc& a, int area, uint64_t window_bytes) {
   if (Fault f = check_area(a, area, window_bytes)) return f;
-  if (!power_of_two(a.size / MERAPI_LINE_BYTES)) return bad(size_offset(area), a.size);
+  if (!is_table_count(a.size / MERAPI_LINE_BYTES)) return bad(size_offset(area), a.size);
   return {};
 }
 
@@ -103,8 +104,7 @@ Fault check_sizes(const merapi_area_desc* a, const Geometry& g) {
     if (a[rule.area].offset == 0) return bad(area_offset(rule.area), 0);
     if (a[rule.area].size < rule.needed) return bad(size_offset(rule.area), a[rule.area].size);
   }
-  uint64_t slots = a[MERAPI_AREA_SHAPES].size / MERAPI_LINE_BYTES;
-  if (!power_of_two(slots) || slots > (uint64_t{1} << 31)) {
+  if (!is_table_count(a[MERAPI_AREA_SHAPES].size / MERAPI_LINE_BYTES)) {
     return bad(size_offset(MERAPI_AREA_SHAPES), a[MERAPI_AREA_SHAPES].size);
   }
   return {};

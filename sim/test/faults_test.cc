@@ -137,6 +137,30 @@ TEST_F(Faults, RingAreasAreCheckedAtTheHandshake) {
   }
 }
 
+// In a larger window than there is memory for: none of it but the control page is read.
+TEST_F(Faults, TablesAreBounded) {
+  const WindowMemory memory{window_->base, uint64_t{1} << 42};
+  const uint64_t most = uint64_t{MERAPI_TABLE_ENTRIES_MAX} * MERAPI_LINE_BYTES, free = uint64_t{1} << 41;
+  auto latch = [&] {
+    Rings rings;
+    Geometry geometry;
+    const Fault fault = latch_rings(memory, &rings);
+    return fault ? fault : latch_geometry(memory, rings, MERAPI_COHERENCE_COHERENT, &geometry);
+  };
+  for (int i : {MERAPI_AREA_SUBMISSION, MERAPI_AREA_COMPLETION, MERAPI_AREA_SHAPES}) {
+    merapi_area_desc& area = window_->directory()->area[i];
+    const merapi_area_desc was = area;
+    area = {free, most};
+    EXPECT_FALSE(latch()) << i;
+    area.size *= 2;
+    const Fault fault = latch();
+    EXPECT_EQ(fault.code, uint32_t(MERAPI_FAULT_BAD_CONFIG)) << i;
+    EXPECT_EQ(fault.address, MERAPI_DIRECTORY_OFFSET + 16 * uint64_t(i) + 8);
+    EXPECT_EQ(fault.detail, 2 * most);
+    area = was;
+  }
+}
+
 // ------------------------------------------------------------ configuration
 
 struct BadField {

@@ -68,9 +68,9 @@ inline merapi_geometry SmallGeometry() {
   geometry.heap_bytes = UINT64_C(2) << 20;
   geometry.region_log2 = 20;
   geometry.alignment_log2 = 3;
-  geometry.submission_entries = 4;
-  geometry.completion_entries = 8;
-  geometry.shape_slots = 16;
+  geometry.submission_entries = 64;
+  geometry.completion_entries = 64;
+  geometry.shape_slots = 64;
   geometry.spill_bytes = 4096;
   return geometry;
 }

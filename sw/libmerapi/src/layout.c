@@ -56,12 +56,16 @@ static int check_units(unsigned region_log2, unsigned alignment_log2, struct mer
   return 0;
 }
 
-static int power_or_default(uint32_t* value, uint32_t fallback, uint32_t least, const char* what,
-                            struct merapi_error* error) {
+/* Of a ring's entries or the shape table's slots. */
+static bool is_table_count(uint64_t count) {
+  return merapi_is_power_of_two(count) && count >= MERAPI_TABLE_ENTRIES_MIN && count <= MERAPI_TABLE_ENTRIES_MAX;
+}
+
+static int count_or_default(uint32_t* value, uint32_t fallback, const char* what, struct merapi_error* error) {
   if (*value == 0) *value = fallback;
-  if (!merapi_is_power_of_two(*value) || *value < least || *value > UINT32_C(1) << 28)
-    return merapi_fail(error, -EINVAL, "expected a power of two from %" PRIu32 " to 2^28 %s, found %" PRIu32, least,
-                       what, *value);
+  if (!is_table_count(*value))
+    return merapi_fail(error, -EINVAL, "expected a power of two from %" PRIu32 " to %" PRIu32 " %s, found %" PRIu32,
+                       (uint32_t)MERAPI_TABLE_ENTRIES_MIN, (uint32_t)MERAPI_TABLE_ENTRIES_MAX, what, *value);
   return 0;
 }
 
@@ -75,10 +79,9 @@ int merapi_layout_compute(const struct merapi_geometry* geometry, struct merapi_
     return merapi_fail(error, -EINVAL,
                        "expected a heap of a multiple of %" PRIu64 " bytes (one region), at most 2^47, found %" PRIu64,
                        region, g.heap_bytes);
-  if ((status = power_or_default(&g.submission_entries, 1024, 2, "submission entries", error)) < 0) return status;
-  if ((status = power_or_default(&g.completion_entries, 4096, 2, "completion entries", error)) < 0) return status;
-  if ((status = power_or_default(&g.shape_slots, 32768, MERAPI_SHAPE_PROBE_LIMIT, "shape slots", error)) < 0)
-    return status;
+  if ((status = count_or_default(&g.submission_entries, 1024, "submission entries", error)) < 0) return status;
+  if ((status = count_or_default(&g.completion_entries, 4096, "completion entries", error)) < 0) return status;
+  if ((status = count_or_default(&g.shape_slots, 32768, "shape slots", error)) < 0) return status;
   if (g.spill_bytes == 0) g.spill_bytes = default_spill_bytes(g.heap_bytes);
   if (g.spill_bytes % MERAPI_AREA_ALIGNMENT != 0 || g.spill_bytes > HEAP_BYTES_MAX)
     return merapi_fail(error, -EINVAL, "expected a spill area of a multiple of 4096 bytes, found %" PRIu64,
@@ -105,13 +108,8 @@ int merapi_layout_compute(const struct merapi_geometry* geometry, struct merapi_
   for (size_t i = 0; i < sizeof metadata_order / sizeof metadata_order[0]; i++) {
     struct merapi_area_desc* area = &layout->area[metadata_order[i]];
     area->offset = at;
-    /* Rings and shape slots are counted from the area's size, so only the other areas are padded; a small ring is
-     * followed by a gap. */
-    const bool counted = metadata_order[i] == MERAPI_AREA_SUBMISSION || metadata_order[i] == MERAPI_AREA_COMPLETION ||
-                         metadata_order[i] == MERAPI_AREA_SHAPES;
-    const uint64_t padded = merapi_round_up(size[metadata_order[i]], MERAPI_AREA_ALIGNMENT);
-    area->size = counted ? size[metadata_order[i]] : padded;
-    at += padded;
+    area->size = merapi_round_up(size[metadata_order[i]], MERAPI_AREA_ALIGNMENT);
+    at += area->size;
   }
   layout->metadata_bytes = at;
   static const enum merapi_area mapped[] = {MERAPI_AREA_BITMAP0, MERAPI_AREA_BITMAP1, MERAPI_AREA_HEAP};
@@ -143,6 +141,9 @@ static int check_area(const struct merapi_directory* directory, int index, uint6
                        "expected a window that holds the %s (offset %#" PRIx64 " size %#" PRIx64 "), found %#" PRIx64
                        " bytes; was the window truncated?",
                        area_names[index], area->offset, area->size, bytes);
+  if (area->size % MERAPI_AREA_ALIGNMENT != 0)
+    return merapi_fail(error, -EPROTO, "expected a %s of a multiple of %u bytes, found %#" PRIx64, area_names[index],
+                       MERAPI_AREA_ALIGNMENT, area->size);
   for (int other = 0; other < index; other++) {
     const struct merapi_area_desc* o = &directory->area[other];
     if (o->size != 0 && area->offset < o->offset + o->size && o->offset < area->offset + area->size)
@@ -152,14 +153,15 @@ static int check_area(const struct merapi_directory* directory, int index, uint6
   return 0;
 }
 
-static int check_table(const struct merapi_layout* layout, enum merapi_area area, uint64_t entry, uint64_t least,
+static int check_table(const struct merapi_layout* layout, enum merapi_area area, uint64_t entry,
                        struct merapi_error* error) {
   const uint64_t size = layout->area[area].size;
   const uint64_t count = size / entry;
-  if (size % entry != 0 || !merapi_is_power_of_two(count) || count < least || count > UINT64_C(1) << 28)
+  if (size % entry != 0 || !is_table_count(count))
     return merapi_fail(error, -EPROTO,
-                       "expected a %s of a power of two entries of %" PRIu64 " bytes, found %" PRIu64 " bytes",
-                       area_names[area], entry, size);
+                       "expected a %s of a power of two entries, from %u to %u, of %" PRIu64 " bytes, found %" PRIu64
+                       " bytes",
+                       area_names[area], MERAPI_TABLE_ENTRIES_MIN, MERAPI_TABLE_ENTRIES_MAX, entry, size);
   return 0;
 }
 
@@ -186,10 +188,9 @@ int merapi_layout_check(const struct merapi_directory* directory, const struct m
     return merapi_fail(error, -ENOSPC, "expected a window of at least %#" PRIx64 " bytes, found %#" PRIx64,
                        layout->window_bytes, bytes);
   int status;
-  if ((status = check_table(layout, MERAPI_AREA_SUBMISSION, sizeof(struct merapi_submission), 2, error)) < 0 ||
-      (status = check_table(layout, MERAPI_AREA_COMPLETION, sizeof(struct merapi_completion), 2, error)) < 0 ||
-      (status = check_table(layout, MERAPI_AREA_SHAPES, sizeof(struct merapi_shape), MERAPI_SHAPE_PROBE_LIMIT, error)) <
-          0)
+  if ((status = check_table(layout, MERAPI_AREA_SUBMISSION, sizeof(struct merapi_submission), error)) < 0 ||
+      (status = check_table(layout, MERAPI_AREA_COMPLETION, sizeof(struct merapi_completion), error)) < 0 ||
+      (status = check_table(layout, MERAPI_AREA_SHAPES, sizeof(struct merapi_shape), error)) < 0)
     return status;
   status = merapi_config_check(config, layout, error);
   return status == -EINVAL ? -EPROTO : status;

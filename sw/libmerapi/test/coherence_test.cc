@@ -51,7 +51,8 @@ class Coherence : public Stepped {
       for (int tries = 0; tries < 100 && merapi_submit(window_, &entry, 1) == 0; tries++) merapi_doorbell(window_);
     }
     merapi_doorbell(window_);
-    for (int i = 0; i < 20; i++) device_->Poll();
+    while (device_->Poll()) {
+    }
   }
   std::unique_ptr<HostCache> cache_;
 };

@@ -97,9 +97,12 @@ TEST(Layout, ImpossibleGeometriesAreRefusedInWords) {
       {"alignment", [](merapi_geometry* g) { g->alignment_log2 = 2; }},
       {"alignment", [](merapi_geometry* g) { g->alignment_log2 = 9; }},
       {"lines", [](merapi_geometry* g) { g->region_log2 = 16, g->alignment_log2 = 8; }},
-      {"submission", [](merapi_geometry* g) { g->submission_entries = 3; }},
-      {"completion", [](merapi_geometry* g) { g->completion_entries = 1; }},
-      {"shape", [](merapi_geometry* g) { g->shape_slots = 8; }},
+      {"submission", [](merapi_geometry* g) { g->submission_entries = 96; }},
+      {"submission", [](merapi_geometry* g) { g->submission_entries = MERAPI_TABLE_ENTRIES_MIN / 2; }},
+      {"completion", [](merapi_geometry* g) { g->completion_entries = MERAPI_TABLE_ENTRIES_MIN / 2; }},
+      {"completion", [](merapi_geometry* g) { g->completion_entries = 2 * MERAPI_TABLE_ENTRIES_MAX; }},
+      {"shape", [](merapi_geometry* g) { g->shape_slots = MERAPI_TABLE_ENTRIES_MIN / 2; }},
+      {"shape", [](merapi_geometry* g) { g->shape_slots = 2 * MERAPI_TABLE_ENTRIES_MAX; }},
       {"spill", [](merapi_geometry* g) { g->spill_bytes = 100; }},
   };
   for (const Case& c : cases) {

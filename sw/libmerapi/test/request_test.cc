@@ -70,8 +70,8 @@ TEST_F(Request, PauseResumeAbort) {
       ASSERT_TRUE(Submit(MERAPI_OP_NOP));
       ASSERT_EQ(merapi_pause(window_, 0), 0);
       ASSERT_EQ(merapi_abort(window_, 0), 0);
-      EXPECT_EQ(merapi_submission_room(window_), 8);  // all consumed
-      EXPECT_EQ(merapi_resume(window_), 0);           // nothing to resume
+      EXPECT_EQ(merapi_submission_room(window_), kRingEntries);  // all consumed
+      EXPECT_EQ(merapi_resume(window_), 0);                      // nothing to resume
     }
   });
   EXPECT_FALSE(device_->paused());

@@ -50,10 +50,10 @@ TEST_F(Ring, SubmissionsArriveInOrderRoundAndRound) {
 
 TEST_F(Ring, FullSubmissionRingTakesWhatFits) {
   ASSERT_EQ(Attach(), 0) << error_.message;
-  merapi_submission entries[12] = {};
-  EXPECT_EQ(merapi_submission_room(window_), 8);
+  merapi_submission entries[kRingEntries + 4] = {};
+  EXPECT_EQ(merapi_submission_room(window_), kRingEntries);
   EXPECT_EQ(merapi_submit(window_, entries, 0), 0);
-  EXPECT_EQ(merapi_submit(window_, entries, 12), 8);
+  EXPECT_EQ(merapi_submit(window_, entries, kRingEntries + 4), kRingEntries);
   EXPECT_EQ(merapi_submit(window_, entries, 1), 0);
   ASSERT_TRUE(device_->PollSubmissions());
   ASSERT_TRUE(device_->PollSubmissions());
@@ -61,7 +61,7 @@ TEST_F(Ring, FullSubmissionRingTakesWhatFits) {
   EXPECT_EQ(merapi_submit(window_, entries, 5), 2);
   while (device_->PollSubmissions()) {
   }
-  EXPECT_EQ(device_->submissions.size(), 10u);
+  EXPECT_EQ(device_->submissions.size(), size_t{kRingEntries} + 2);
   EXPECT_TRUE(device_->errors.empty());
 }
 
@@ -72,7 +72,7 @@ TEST_F(Ring, CompletionsArriveInOrderAndAFullRingStopsTheDevice) {
   uint32_t sent = 0, received = 0;
   for (int round = 0; round < 20; round++) {
     while (device_->Complete(Entry(sent))) sent++;
-    EXPECT_EQ(sent - received, 16u);
+    EXPECT_EQ(sent - received, uint32_t{kRingEntries});
     const int want = 1 + round % 16;
     ASSERT_EQ(merapi_complete(window_, entries, want), want);
     for (int i = 0; i < want; i++) EXPECT_EQ(entries[i].arg, received++);
@@ -142,14 +142,14 @@ TEST_F(Ring, ImpossibleConsumptionIsABrokenDevice) {
   ASSERT_EQ(Attach(), 0) << error_.message;
   auto* index = reinterpret_cast<merapi_device_index*>(static_cast<uint8_t*>(merapi_lease_base(lease_)) +
                                                        MERAPI_DEVICE_INDEX_OFFSET);
-  merapi_submission entries[8] = {};
-  ASSERT_EQ(merapi_submit(window_, entries, 8), 8);
-  index->submission_consumed = 9;
+  merapi_submission entries[kRingEntries] = {};
+  ASSERT_EQ(merapi_submit(window_, entries, kRingEntries), kRingEntries);
+  index->submission_consumed = kRingEntries + 1;
   EXPECT_EQ(merapi_submit(window_, entries, 1), -EBADMSG);
   index->submission_consumed = 4;
   EXPECT_EQ(merapi_submit(window_, entries, 1), 1);
   index->submission_consumed = 3;
-  EXPECT_EQ(merapi_submit(window_, entries, 8), -EBADMSG);
+  EXPECT_EQ(merapi_submit(window_, entries, kRingEntries), -EBADMSG);
 }
 
 // What an older generation left in the rings must not be taken for new entries.
@@ -162,9 +162,9 @@ TEST_F(Ring, NewGenerationStartsWithEmptyRings) {
   ASSERT_EQ(Attach(), 0) << error_.message;
   EXPECT_EQ(merapi_generation(window_), first + 2);
   EXPECT_EQ(merapi_complete(window_, entries, 32), 0);
-  EXPECT_EQ(merapi_submission_room(window_), 8);
+  EXPECT_EQ(merapi_submission_room(window_), kRingEntries);
   const auto* ring = static_cast<const merapi_completion*>(merapi_map_area(window_, MERAPI_AREA_COMPLETION));
-  for (int i = 0; i < 16; i++) EXPECT_EQ(ring[i].sequence, 0u);
+  for (int i = 0; i < kRingEntries; i++) EXPECT_EQ(ring[i].sequence, 0u);
   device_->Complete(Entry(99));
   ASSERT_EQ(merapi_complete(window_, entries, 32), 1);
   EXPECT_EQ(entries[0].arg, 99u);

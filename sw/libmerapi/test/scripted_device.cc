@@ -204,9 +204,9 @@ merapi_geometry SmallGeometry() {
   geometry.heap_bytes = UINT64_C(8) << 20;
   geometry.region_log2 = 20;
   geometry.alignment_log2 = 3;
-  geometry.submission_entries = 8;
-  geometry.completion_entries = 16;
-  geometry.shape_slots = 64;
+  geometry.submission_entries = kRingEntries;
+  geometry.completion_entries = kRingEntries;
+  geometry.shape_slots = MERAPI_TABLE_ENTRIES_MIN;
   return geometry;
 }
 

@@ -95,6 +95,9 @@ class Folder {
   std::string path_;
 };
 
+// The smallest that there are.
+constexpr int kRingEntries = MERAPI_TABLE_ENTRIES_MIN;
+
 // 8 MiB heap, 1 MiB regions, 8-byte alignment, small rings.
 merapi_geometry SmallGeometry();
 

@@ -138,7 +138,10 @@ TEST_F(File, WhatTheHeaderClaimsIsChecked) {
   expect_spoiled(directory, 4097, 8, -EPROTO);                                       // misaligned
   expect_spoiled(directory, UINT64_MAX & ~UINT64_C(4095), 8, -ENOSPC);               // beyond the window
   expect_spoiled(directory + 8, UINT64_MAX, 8, -ENOSPC);                             // wraps
-  expect_spoiled(directory + 8, 3 * 64, 8, -EPROTO);                                 // ring of three
+  expect_spoiled(directory + 8, 32 * 64, 8, -EPROTO);                                // ring of half a page
+  expect_spoiled(directory + 8, 3 * 4096, 8, -EPROTO);                               // ring of three pages
+  expect_spoiled(directory + 16 * MERAPI_AREA_SHAPES + 8, 16 * 64, 8, -EPROTO);      // shapes of a quarter of a page
+  expect_spoiled(directory + 16 * MERAPI_AREA_LIVE + 8, 64, 8, -EPROTO);             // live words of less than a page
   expect_spoiled(directory + 16, layout.area[0].offset, 8, -EPROTO);                 // overlap
   expect_spoiled(directory + 16 * MERAPI_AREA_HEAP, 4096, 8, -EPROTO);               // heap not at 2 MiB
   expect_spoiled(MERAPI_CONFIG_OFFSET + 18, 5, 1, -EPROTO);                          // klass bytes

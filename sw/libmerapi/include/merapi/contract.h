@@ -39,6 +39,10 @@
 #define MERAPI_SHAPE_KEY_EMPTY UINT64_C(0x0)
 /* Key of a withdrawn shape: a lookup goes on past it. */
 #define MERAPI_SHAPE_KEY_TOMBSTONE UINT64_C(0xffffffffffffffff)
+/* Entries that a ring has at least, and slots that the shape table has: an area ends at a multiple of AREA_ALIGNMENT. */
+#define MERAPI_TABLE_ENTRIES_MIN 0x40u
+/* Entries that a ring has at most, and slots that the shape table has. */
+#define MERAPI_TABLE_ENTRIES_MAX 0x10000000u
 /* Patience that hardware states at the handshake, in microseconds. */
 #define MERAPI_PATIENCE_HARDWARE_US 0x2710u
 /* Patience that the model states: a process among others may wait longer for a processor than for its work. */

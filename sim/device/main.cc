@@ -13,6 +13,7 @@
 #include "sim/device/options.h"
 #include "sim/device/scheduling.h"
 #include "sim/device/server.h"
+#include "sw/cli/standard_streams.h"
 
 namespace {
 
@@ -28,6 +29,7 @@ void require_realtime() {
 }  // namespace
 
 int main(int argc, char** argv) {
+  merapi::cli::hold_standard_streams();
   merapi::sim::DeviceOptions options;
   int code = 0;
   if (!merapi::sim::parse_options(argc, argv, &options, &code)) return code;

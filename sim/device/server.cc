@@ -14,6 +14,16 @@
 #include <stdexcept>
 
 namespace merapi::sim {
+namespace {
+
+// Connections that cannot be accepted stay in the listener, which would call for it without end.
+constexpr std::chrono::milliseconds kAcceptPause{100};
+
+bool is_exhaustion(int status) {
+  return status == -EMFILE || status == -ENFILE || status == -ENOMEM || status == -ENOBUFS;
+}
+
+}  // namespace
 
 Server::Server(const DeviceOptions& options) : options_(options), printer_(options.json) {
   // Before any thread starts: all of them inherit the mask, so that signals arrive at signal_fd_ alone.
@@ -74,15 +84,26 @@ void Server::accept_all() {
     merapi_error error{};
     merapi_lease* lease = nullptr;
     int status = merapi_accept(listener_, &lease, &error);
+    if (is_exhaustion(status)) {
+      if (!exhausted_) spdlog::warn("hosts have to wait: {}", error.message);
+      exhausted_ = true;
+      accept_again_ = Clock::now() + kAcceptPause;
+      return;
+    }
+    exhausted_ = false;
     if (status == -EAGAIN) return;
     if (status < 0) {
       spdlog::warn("a window was refused: {}", error.message);
-      // Out of descriptors: waiting connections stay; do not spin on them.
-      if (status == -EMFILE || status == -ENFILE || status == -ENOMEM) return;
       continue;
     }
     start(lease, options_.socket + "#" + std::to_string(++accepted_));
   }
+}
+
+int Server::patience() const {
+  if (!exhausted_) return -1;
+  const auto left = std::chrono::ceil<std::chrono::milliseconds>(accept_again_ - Clock::now()).count();
+  return left > 0 ? int(left) : 0;
 }
 
 void Server::reap() {
@@ -111,10 +132,11 @@ bool Server::handle_signal() {
 int Server::run() {
   if (!open_windows()) return kExitServe;
   for (;;) {
-    pollfd fds[3] = {{signal_fd_, POLLIN, 0},
-                     {wake_fd_, POLLIN, 0},
-                     {listener_ != nullptr ? merapi_listener_fd(listener_) : -1, POLLIN, 0}};
-    if (poll(fds, 3, -1) < 0 && errno != EINTR) {
+    const int timeout = patience();
+    const bool listens = listener_ != nullptr && timeout <= 0;
+    pollfd fds[3] = {
+        {signal_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}, {listens ? merapi_listener_fd(listener_) : -1, POLLIN, 0}};
+    if (poll(fds, 3, listens ? -1 : timeout) < 0 && errno != EINTR) {
       spdlog::error("poll: {}", strerror(errno));
       return kExitServe;
     }

@@ -4,6 +4,7 @@
 #ifndef MERAPI_SIM_DEVICE_SERVER_H_
 #define MERAPI_SIM_DEVICE_SERVER_H_
 
+#include <chrono>
 #include <memory>
 #include <string>
 #include <vector>
@@ -23,9 +24,12 @@ class Server {
   int run();
 
  private:
+  using Clock = std::chrono::steady_clock;
   bool open_windows();
   bool start(merapi_lease* lease, std::string name);
   void accept_all();
+  // Milliseconds for poll(2): until accept_again_ while exhausted, else without end.
+  int patience() const;
   void reap();
   // False: end.
   bool handle_signal();
@@ -36,6 +40,9 @@ class Server {
   int signal_fd_ = -1;
   int wake_fd_ = -1;
   uint64_t accepted_ = 0;
+  // Out of descriptors or memory: told once, and the listener is left alone until then.
+  bool exhausted_ = false;
+  Clock::time_point accept_again_;
   std::vector<std::unique_ptr<Context>> contexts_;
 };
 

@@ -13,6 +13,7 @@
 #include "sim/replay/replay.h"
 #include "sim/replay/room.h"
 #include "sw/cli/command_line.h"
+#include "sw/cli/standard_streams.h"
 
 namespace {
 
@@ -42,12 +43,10 @@ void run(const std::string& from, const std::string& to, const AgeOptions& optio
   std::cout << nlohmann::json{{"live", result.live}, {"moved", result.moved}}.dump() << "\n";
 }
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int act(int argc, char** argv) {
   CLI::App app{
       "Age a saved window: live objects of one size change places at random; the graph stays the same.\n"
-      "Exit codes: 0 done, 2 wrong command line, 3 the image cannot be used or written.",
+      "Exit codes: 0 done, 2 wrong command line, 3 the image cannot be used or written, or the output not written.",
       "merapi-age"};
   app.set_version_flag("--version", "merapi-age " MERAPI_DEVICE_VERSION);
   std::string from, to;
@@ -62,7 +61,7 @@ int main(int argc, char** argv) {
   try {
     merapi::cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kDone : kUsage;
+    return merapi::cli::leave(app, e) == 0 ? kDone : kUsage;
   }
   spdlog::set_default_logger(spdlog::stderr_color_mt("merapi-age"));
   spdlog::set_level(spdlog::level::warn);
@@ -73,4 +72,11 @@ int main(int argc, char** argv) {
     std::cerr << "merapi-age: " << e.what() << "\n";
     return kCannot;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  merapi::cli::hold_standard_streams();
+  return merapi::cli::written("merapi-age", act(argc, argv), kCannot);
 }

@@ -10,19 +10,18 @@
 #include "sim/replay/private_device.h"
 #include "sim/replay/replay.h"
 #include "sw/cli/command_line.h"
+#include "sw/cli/standard_streams.h"
 
 namespace {
 
 enum { kRight = 0, kWrong = 1, kUsage = 2, kCannot = 3 };
 
-}  // namespace
-
-int main(int argc, char** argv) {
+int act(int argc, char** argv) {
   using namespace merapi::sim;
   CLI::App app{
       "Trace a saved window again, without the program that it came from.\n"
       "Exit codes: 0 finished (and right, with --check), 1 the device failed or its result is wrong, 2 wrong command "
-      "line, 3 the image or the device cannot be used.",
+      "line, 3 the image or the device cannot be used, or the output not written.",
       "merapi-replay"};
   app.set_version_flag("--version", "merapi-replay " MERAPI_DEVICE_VERSION);
   std::string path, socket;
@@ -46,7 +45,7 @@ int main(int argc, char** argv) {
   try {
     merapi::cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? kRight : kUsage;
+    return merapi::cli::leave(app, e) == 0 ? kRight : kUsage;
   }
   spdlog::set_default_logger(spdlog::stderr_color_mt("merapi-replay"));
   spdlog::set_level(spdlog::level::warn);
@@ -70,4 +69,11 @@ int main(int argc, char** argv) {
     std::cerr << "merapi-replay: " << path << ": " << e.what() << "\n";
     return kCannot;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  merapi::cli::hold_standard_streams();
+  return merapi::cli::written("merapi-replay", act(argc, argv), kCannot);
 }

@@ -9,12 +9,18 @@
 
 #include "sim/replay/strip.h"
 #include "sw/cli/command_line.h"
+#include "sw/cli/standard_streams.h"
 
-int main(int argc, char** argv) {
+namespace {
+
+enum { kWritten = 0, kUsage = 2, kCannot = 3 };
+
+int act(int argc, char** argv) {
   CLI::App app{
       "Write a copy of a saved window that keeps what a tracer reads (klass words, array lengths, references of live "
       "objects) and nothing else: no strings, no numbers, no dead objects.\n"
-      "Exit codes: 0 written, 2 wrong command line, 3 the image does not replay or the copy cannot be written.",
+      "Exit codes: 0 written, 2 wrong command line, 3 the image does not replay, or the copy or the output cannot be "
+      "written.",
       "merapi-strip"};
   app.set_version_flag("--version", "merapi-strip " MERAPI_DEVICE_VERSION);
   std::string from, to;
@@ -23,7 +29,7 @@ int main(int argc, char** argv) {
   try {
     merapi::cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    return merapi::cli::leave(app, e) == 0 ? kWritten : kUsage;
   }
   spdlog::set_default_logger(spdlog::stderr_color_mt("merapi-strip"));
   spdlog::set_level(spdlog::level::warn);
@@ -31,9 +37,16 @@ int main(int argc, char** argv) {
     merapi::sim::StripResult result = merapi::sim::strip(merapi::graph::Image(from), to);
     std::cout << result.objects << " live objects, " << result.kept_bytes << " of " << result.heap_bytes
               << " bytes of heap kept\n";
-    return 0;
+    return kWritten;
   } catch (const std::exception& e) {
     std::cerr << "merapi-strip: " << from << ": " << e.what() << "\n";
-    return 3;
+    return kCannot;
   }
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  merapi::cli::hold_standard_streams();
+  return merapi::cli::written("merapi-strip", act(argc, argv), kCannot);
 }

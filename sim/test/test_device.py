@@ -4,6 +4,7 @@
 import mmap
 import os
 import random
+import resource
 import signal
 import socket as sockets
 import struct
@@ -141,6 +142,32 @@ def test_ready_lines_and_clean_end(folder):
         process.communicate()
 
 
+@pytest.mark.parametrize("engine", [("--model",), ("--model", "--json")])
+def test_closed_streams_are_not_the_window(start, probes, folder, engine):
+    """What the device prints and logs would be written over the window if that had a stream's number."""
+    device = start("--window", folder / "w", "--size", "64M")
+    device.wait_event("ready")
+    assert finish(probes(f"file:{folder}/w"))[0] == 0
+    assert device.stop() == 0
+    identity = (folder / "w").read_bytes()[:16]
+    script = 'exec "$@" <&- >&- 2>&-'
+    command = [binary("merapi-device"), *engine, "--log-level", "debug", "--window", folder / "w"]
+    process = subprocess.Popen(["sh", "-c", script, "sh", *map(str, command)])
+    try:
+        wait_until(lambda: f"{folder}/w" in Path(f"/proc/{process.pid}/maps").read_text())
+        assert (folder / "w").read_bytes()[:16] == identity
+        code, result = finish(probes(f"file:{folder}/w", "--cycles", 2))
+        assert code == 0, result
+        streams = [os.readlink(f"/proc/{process.pid}/fd/{fd}") for fd in (0, 1, 2)]
+        assert set(streams) == {"/dev/null"}, streams
+        process.terminate()
+        assert process.wait(20) == 0
+    finally:
+        process.kill()
+        process.wait(20)
+    assert (folder / "w").read_bytes()[:16] == identity
+
+
 SCHED_RR = 2
 
 
@@ -228,6 +255,41 @@ def test_host_that_says_nothing_delays_nobody(start, probes, folder):
     code, result = finish(probes(f"device:{folder}/s"))
     assert code == 0, result
     silent.close()
+
+
+def processor_seconds(process):
+    """User and system time: fields 14 and 15 of proc_pid_stat(5)."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
+
+
+def test_out_of_descriptors(start, probes, folder):
+    """Hosts wait for a descriptor; the device neither spins nor fills its log, and serves those it has."""
+    device = start("--socket", folder / "s")
+    device.wait_event("ready")
+    served = probes(f"device:{folder}/s", "--cycles", 40, "--linger-ms", 50)
+    device.wait_event("began")
+    used = len(os.listdir(f"/proc/{device.process.pid}/fd"))
+    hard = resource.prlimit(device.process.pid, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(device.process.pid, resource.RLIMIT_NOFILE, (used + 2, hard))
+    waiting = [sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET) for _ in range(8)]
+    for host in waiting:
+        host.connect(str(folder / "s"))
+    wait_until(lambda: any("Too many open files" in line for line in device.log.all))
+    seconds = processor_seconds(device.process)
+    time.sleep(2)
+    # The window that is served costs time, too.
+    assert processor_seconds(device.process) - seconds < 0.5
+    assert len(device.log.all) < 100, device.log.all[-3:]
+    code, result = finish(served)
+    assert code == 0, result
+    resource.prlimit(device.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+    code, result = finish(probes(f"device:{folder}/s"))
+    assert code == 0, result
+    for host in waiting:
+        host.close()
+    assert device.stop() == 0
+    assert sum("Too many open files" in line for line in device.log.all) <= 2, device.log.all
 
 
 # ------------------------------------------------------------- dead devices

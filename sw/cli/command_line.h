@@ -5,6 +5,8 @@
 #define MERAPI_CLI_COMMAND_LINE_H_
 
 #include <CLI/CLI.hpp>
+#include <iostream>
+#include <sstream>
 #include <string>
 
 namespace merapi::cli {
@@ -62,6 +64,14 @@ inline void refuse_missing_values(const CLI::App& app, int argc, const char* con
 inline void parse(CLI::App* app, int argc, const char* const* argv) {
   refuse_missing_values(*app, argc, argv);
   app->parse(argc, argv);
+}
+
+// As App::exit, but nothing is flushed: written() tells when there is no room for it.
+inline int leave(const CLI::App& app, const CLI::ParseError& error) {
+  std::ostringstream out;
+  const int code = app.exit(error, out, std::cerr);
+  std::cout << out.str();
+  return code;
 }
 
 }  // namespace merapi::cli

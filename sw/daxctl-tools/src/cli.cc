@@ -11,6 +11,8 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "cli/standard_streams.h"
+
 namespace merapi::cli {
 
 int exit_of(int error_number) {
@@ -48,7 +50,10 @@ Failure system_failure(int error_number, const std::string& what) {
 void say(const std::string& text) { std::cerr << "merapi: " << text << std::endl; }
 
 // Text out of a window or of /proc may be anything; it is shown with what is not UTF-8 replaced.
-void print(const json& value) { std::cout << value.dump(1, ' ', false, json::error_handler_t::replace) << std::endl; }
+void print(const json& value) {
+  std::cout << value.dump(1, ' ', false, json::error_handler_t::replace) << "\n";
+  flush_output();
+}
 
 std::string human_bytes(uint64_t bytes) {
   static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};

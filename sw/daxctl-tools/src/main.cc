@@ -2,11 +2,13 @@
 //
 // The merapi command. See man/merapi.1 and a page for each verb.
 #include "cli.h"
+#include "cli/standard_streams.h"
 #include "options.h"
 #include "window.h"
 
 int main(int argc, char** argv) {
   using namespace merapi::cli;
+  hold_standard_streams();
   catch_truncation();
   Cli cli;
   add_run(cli);
@@ -22,5 +24,5 @@ int main(int argc, char** argv) {
   add_export(cli);
   add_reset(cli);
   add_doctor(cli);
-  return cli.main(argc, argv);
+  return written("merapi", cli.main(argc, argv), kSystem);
 }

@@ -3,6 +3,7 @@
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
+#include <cmath>
 #include <map>
 
 #include "cli.h"
@@ -51,8 +52,17 @@ Option Verb::option(const std::string& name, std::string& value, const std::stri
   return Option(app_->add_option(name, value, help));
 }
 
+// Ranges let pass what compares with nothing.
 Option Verb::option(const std::string& name, double& value, const std::string& help) {
-  return Option(refuse_negative(app_->add_option(name, value, help)));
+  CLI::Option* option = app_->add_option(name, value, help);
+  option->check(CLI::Validator(
+      [](std::string& text) {
+        double number = 0;
+        const bool nan = CLI::detail::lexical_cast(text, number) && std::isnan(number);
+        return nan ? "expected a number, found " + text : std::string();
+      },
+      ""));
+  return Option(refuse_negative(option));
 }
 
 Option Verb::option(const std::string& name, uint32_t& value, const std::string& help) {
@@ -111,7 +121,7 @@ int Cli::main(int argc, char** argv) {
   try {
     parse(&parser_->app, argc, argv);
   } catch (const CLI::ParseError& e) {
-    return parser_->app.exit(e) == 0 ? kOk : kUsage;
+    return leave(parser_->app, e) == 0 ? kOk : kUsage;
   }
   try {
     return parser_->acts.at(parser_->app.get_subcommands().front())();

@@ -18,6 +18,9 @@ class Option;
 
 namespace merapi::cli {
 
+// Seconds, a week: simulated tracers take hours for a large heap.
+constexpr double kLongestTimeout = 604800;
+
 // A positional argument or an option. Each call adds a rule and returns the same option.
 class Option {
  public:

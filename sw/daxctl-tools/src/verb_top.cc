@@ -15,6 +15,7 @@
 #include <optional>
 
 #include "cli.h"
+#include "cli/standard_streams.h"
 #include "graph/names.h"
 #include "options.h"
 #include "processes.h"
@@ -150,7 +151,7 @@ void show(const json& all, bool screen) {
            (m["users"].get<std::string>().empty() ? m["window"] : m["users"]).get<std::string>().c_str());
   }
   if (all.empty()) printf("no window is in use\n");
-  fflush(stdout);
+  flush_output();
 }
 
 void pause_for(double seconds) {
@@ -181,6 +182,7 @@ int top(const Options& o) {
   // A window named by the user that cannot be read at all is his mistake; one that goes away later is news.
   for (const Watched& w : watched)
     if (!o.names.empty() && !w.problem.empty()) throw Failure(kAbsent, w.name + ": " + w.problem);
+  // Until standard output fails, too: nobody sees the rest.
   do {
     const auto end = Clock::now() + std::chrono::duration<double>(o.interval);
     for (double left = o.interval; left > 0 && ended == 0;) {
@@ -197,7 +199,7 @@ int top(const Options& o) {
       show(all, screen);
     }
     begin();
-  } while (!o.once);
+  } while (!o.once && flush_output());
   return kOk;
 }
 

@@ -73,7 +73,9 @@ void add_trace(Cli& cli) {
   verb.option("--region", o->trace.first_region, "first region").with_default();
   verb.option("--count", o->trace.regions, "regions; 0: all from the first on").with_default();
   verb.option("--grey", o->trace.greys, "address to mark and trace (repeatable)");
-  verb.option("--timeout", o->trace.timeout_seconds, "seconds to wait for the device").with_default();
+  verb.option("--timeout", o->trace.timeout_seconds, "seconds to wait for the device")
+      .with_default()
+      .between(0, kLongestTimeout);
   verb.flag("--json", o->as_json, "print JSON");
 }
 
@@ -82,7 +84,7 @@ void add_reset(Cli& cli) {
   Verb verb = cli.verb("reset", "Bring the device of a window that no host uses into a known state",
                        [o] { return run_reset(*o); });
   verb.option("window", o->window, "window (file:PATH, dax:PATH or a path)").required();
-  verb.option("--timeout", o->timeout, "seconds to wait for the device").with_default();
+  verb.option("--timeout", o->timeout, "seconds to wait for the device").with_default().between(0, kLongestTimeout);
   verb.flag("--json", o->as_json, "print JSON");
 }
 

@@ -6,7 +6,7 @@ import os
 import subprocess
 
 import pytest
-from cli_harness import ABSENT, OK, USAGE, binary, merapi
+from cli_harness import ABSENT, FOUND, OK, SYSTEM, USAGE, binary, merapi
 
 SMALL = ("--heap", "64M")
 
@@ -119,6 +119,29 @@ def test_negative_numbers(arguments):
     assert "expected a number of at least 0, found -" in done.err
 
 
+@pytest.mark.parametrize("seconds", ["1e30", "1e400", "inf", "nan", "-nan", "-1", "soon"])
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("reset", "file:/nowhere/w", "--timeout"),
+        ("trace", "file:/nowhere/w", "--timeout"),
+        ("replay", "/nowhere/image", "--timeout"),
+        ("verify", "/nowhere/image", "--timeout"),
+        ("top", "--interval"),
+        ("provision", "--patience"),
+    ],
+)
+def test_times_without_sense(arguments, seconds):
+    done = merapi(*arguments, seconds, timeout=20)
+    assert done.status == USAGE, done
+    assert arguments[-1] in done.err and seconds.lstrip("-") in done.err
+
+
+def test_nan_is_called_by_its_name():
+    done = merapi("reset", "file:/nowhere/w", "--timeout", "nan")
+    assert "expected a number, found nan" in done.err
+
+
 # "--window=$DEVICE" with nothing in the variable: the next word is not its value.
 @pytest.mark.parametrize(
     "arguments",
@@ -140,6 +163,79 @@ def test_options_of_the_command_are_its_own():
     done = merapi("run", "--dry-run", "java", "--window=", "Main")
     assert done.status == 0, done
     assert json.loads(done.out)["command"][-2:] == ["--window=", "Main"]
+
+
+def to_full(*command):
+    """Run it with a standard output that has no room."""
+    env = {**os.environ, "MERAPI_DEVICE_PROGRAM": binary("merapi-device")}
+    with open("/dev/full", "w") as full:
+        return subprocess.run([*map(str, command)], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, env=env)
+
+
+LOST = "expected to write to standard output, found: No space left on device"
+
+
+def test_lost_output_is_failure(image, window_file, device, folder):
+    made = f"file:{folder}/made"
+    for arguments in (
+        ("--help",),
+        ("--version",),
+        ("info", "--help"),
+        ("info", image),
+        ("info", image, "--json"),
+        ("info", window_file),
+        ("list", "--json"),
+        ("top", "--once", "--interval", "0.01"),
+        ("top", "--interval", "0.01"),
+        ("top", "--interval", "0.01", "--json"),
+        ("create-window", made, *SMALL),
+        ("create-window", made, *SMALL, "--json"),
+        ("destroy-window", made, "--json"),
+        ("export", image, folder / "e.hprof", "--json"),
+        ("replay", image, "--socket", device.socket),
+        ("verify", image, "--socket", device.socket, "--json"),
+        ("run", "--dry-run", "java", "Main"),
+    ):
+        done = to_full(binary("merapi"), *arguments)
+        assert done.returncode == SYSTEM, (arguments, done)
+        assert done.stderr.splitlines().count(f"merapi: {LOST}") == 1, (arguments, done)
+
+
+def test_lost_output_hides_no_other_failure(folder):
+    done = to_full(binary("merapi"), "info", folder / "none", "--json")
+    assert done.returncode == ABSENT and LOST not in done.stderr, done
+    done = to_full(binary("merapi"), "doctor")
+    assert done.returncode in (FOUND, SYSTEM), done
+    assert LOST in done.stderr
+
+
+@pytest.mark.parametrize("program", ["merapi-replay", "merapi-strip", "merapi-age"])
+def test_lost_output_of_programs(image, folder, program):
+    copy = () if program == "merapi-replay" else (folder / "copy",)
+    for arguments in ((image, *copy), ("--help",), ("--version",)):
+        done = to_full(binary(program), *arguments)
+        assert done.returncode == 3, (arguments, done)
+        assert done.stderr.splitlines().count(f"{program}: {LOST}") == 1, (arguments, done)
+
+
+@pytest.mark.parametrize("streams", ["<&- >&- 2>&-", ">&-"])
+def test_closed_streams_are_not_the_window(start, folder, window_file, streams):
+    start(binary("merapi-device"), "--model", "--window", window_file).wait_line("ready")
+    identity = window_file.read_bytes()[:16]
+    for verb in ("trace", "reset"):
+        command = ["sh", "-c", f'exec "$@" {streams}', "sh", binary("merapi"), verb, window_file, "--json"]
+        status = subprocess.run(command, timeout=60).returncode
+        assert window_file.read_bytes()[:16] == identity, verb
+        assert status == SYSTEM, verb
+    assert merapi("save", window_file, folder / "copy").status == OK
+
+
+def test_output_to_a_closed_stream_is_lost(image):
+    done = subprocess.run(
+        ["sh", "-c", 'exec "$@" >&-', "sh", binary("merapi"), "info", image], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == SYSTEM, done
+    assert "expected to write to standard output, found: Bad file descriptor" in done.stderr
 
 
 def test_wrong_verb():

@@ -14,6 +14,15 @@
 
 #include "image.h"
 
+int merapi_fd_above_stdio(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) return fd;
+  const int above = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int code = errno;
+  close(fd);
+  errno = code;
+  return above;
+}
+
 /* ------------------------------------------------------- what a file holds */
 
 static bool zeros(const uint8_t* page, size_t from, size_t to) {
@@ -120,11 +129,13 @@ int merapi_file_create(const char* path, bool* created) {
   *created = false;
   int fd = open(path, O_RDWR | O_CLOEXEC | O_CREAT | O_EXCL, 0600);
   if (fd >= 0) {
+    fd = merapi_fd_above_stdio(fd);
     *created = true;
   } else if (errno == EEXIST) {
     /* Without O_CREAT: with it, sticky folders do not give others' files out. */
     fd = open(path, O_RDWR | O_CLOEXEC);
     if (fd < 0 && errno == ENOENT) fd = open(path, O_RDWR | O_CLOEXEC | O_CREAT, 0600); /* a link to nothing */
+    fd = merapi_fd_above_stdio(fd);
   }
   return fd < 0 ? -errno : fd;
 }
@@ -134,7 +145,10 @@ int merapi_make_file(const char* path, uint64_t bytes, struct merapi_error* erro
   if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) return 0; /* a device has its size */
   bool created;
   const int fd = merapi_file_create(path, &created);
-  if (fd < 0) return merapi_fail(error, fd, "cannot make %s: %s", path, strerror(-fd));
+  if (fd < 0) {
+    if (created) unlink(path);
+    return merapi_fail(error, fd, "cannot make %s: %s", path, strerror(-fd));
+  }
   int code = fstat(fd, &status) == 0 ? 0 : merapi_fail(error, -errno, "%s: %s", path, strerror(errno));
   if (code == 0 && (uint64_t)status.st_size < bytes) {
     code = merapi_file_check(fd, path, error);

@@ -54,7 +54,7 @@ int merapi_image_annotate(const char* path, const char* json, struct merapi_erro
         merapi_fail(error, -ENOSPC, "%s: expected a text of at most %" PRIu64 " bytes, found %zu; save with more room",
                     path, image->header.text_bytes - 1, strlen(json));
   } else {
-    const int fd = open(path, O_RDWR | O_CLOEXEC);
+    const int fd = merapi_fd_above_stdio(open(path, O_RDWR | O_CLOEXEC));
     if (fd < 0) {
       done = merapi_fail(error, -errno, "cannot open %s for writing: %s", path, strerror(errno));
     } else {

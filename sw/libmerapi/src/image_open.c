@@ -95,7 +95,8 @@ static int check(struct merapi_image* image, struct merapi_error* error) {
 }
 
 static int map_file(struct merapi_image* image, struct merapi_error* error) {
-  const int fd = open(image->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK); /* waits for no pipe's writer */
+  /* Waits for no pipe's writer. */
+  const int fd = merapi_fd_above_stdio(open(image->path, O_RDONLY | O_CLOEXEC | O_NONBLOCK));
   struct stat status;
   if (fd < 0 || fstat(fd, &status) < 0) {
     const int code = errno;

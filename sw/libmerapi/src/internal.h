@@ -194,6 +194,9 @@ int merapi_lock(int fd, uint64_t first, uint64_t bytes);
 int merapi_lock_held(int fd, uint64_t byte);
 
 /* file.c */
+/* A descriptor that was just made, under a number that is no standard stream's: where one of those is closed, what the
+ * program prints would go into a window. The descriptor is closed on exec; -1 with errno, also of making it. */
+int merapi_fd_above_stdio(int fd);
 /* A regular file is only laid out or served where it holds a window or nothing. -EPROTO otherwise. */
 int merapi_file_check(int fd, const char* path, struct merapi_error* error);
 /* -ENOSPC where a tmpfs could not even hold so much if it were empty. */

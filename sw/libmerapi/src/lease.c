@@ -89,7 +89,7 @@ int merapi_lease_make(int fd, int connection, const char* path, struct merapi_pa
 int merapi_serve_part(const char* path, uint64_t offset, uint64_t bytes, struct merapi_lease** lease,
                       struct merapi_error* error) {
   *lease = NULL;
-  const int fd = open(path, O_RDWR | O_CLOEXEC);
+  const int fd = merapi_fd_above_stdio(open(path, O_RDWR | O_CLOEXEC));
   if (fd < 0) {
     const int code = errno;
     return merapi_fail(error, -code, "expected a window file or devdax device at %s, found: %s", path, strerror(code));

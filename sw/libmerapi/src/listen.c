@@ -33,7 +33,7 @@ struct merapi_listener {
 static int lock_folder(const char* path) {
   char copy[sizeof(((struct sockaddr_un*)0)->sun_path)];
   snprintf(copy, sizeof copy, "%s", path);
-  const int folder = open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  const int folder = merapi_fd_above_stdio(open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder < 0) return -errno;
   for (int tries = 0; tries < 200; tries++) {
     if (flock(folder, LOCK_EX | LOCK_NB) == 0) return folder;
@@ -47,7 +47,7 @@ static int lock_folder(const char* path) {
 /* Does any process have a socket there, of whatever type? A datagram socket asks without connecting: refused means that
  * nobody has; another type's socket is "wrong", which is not nobody. A stopped process counts as well. */
 static bool is_live(const struct sockaddr_un* address) {
-  const int probe = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int probe = merapi_fd_above_stdio(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (probe < 0) return true;
   const bool live = connect(probe, (const struct sockaddr*)address, sizeof *address) == 0 ||
                     (errno != ECONNREFUSED && errno != ENOENT);
@@ -92,8 +92,8 @@ int merapi_listen(const char* path, struct merapi_listener** listener, struct me
                        sizeof made->path - 1, strlen(path));
   }
   memcpy(made->path, path, strlen(path) + 1);
-  made->socket = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  made->epoll = epoll_create1(EPOLL_CLOEXEC);
+  made->socket = merapi_fd_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  made->epoll = merapi_fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
   const int folder = lock_folder(path);
   int status;
   if (folder < 0)
@@ -152,7 +152,10 @@ static int receive(int connection) {
     status = -EPROTO;
   else if (hello.version_major != MERAPI_VERSION_MAJOR)
     status = -EPROTONOSUPPORT;
-  if (status == 0) return fd;
+  if (status == 0) {
+    const int above = merapi_fd_above_stdio(fd);
+    return above < 0 ? -errno : above;
+  }
   for (size_t i = 0; i < count; i++) close(fds[i]);
   return status;
 }
@@ -165,7 +168,7 @@ static int reopen(int fd) {
   if (seals < 0 || (seals & needed) != needed) return -EPERM;
   char path[64];
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-  const int own = open(path, O_RDWR | O_CLOEXEC);
+  const int own = merapi_fd_above_stdio(open(path, O_RDWR | O_CLOEXEC));
   return own < 0 ? -errno : own;
 }
 
@@ -198,7 +201,7 @@ static int greet(struct merapi_listener* listener, int connection, struct merapi
     return status;
   }
   const int own = status;
-  const int told = dup(connection);
+  const int told = fcntl(connection, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   status = merapi_lease_make(own, connection, "the window offered", (struct merapi_part){0}, lease, error);
   if (told >= 0) {
     reply(told, status);
@@ -220,7 +223,7 @@ int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease,
       if (status != -EAGAIN) return status;
       continue;
     }
-    const int connection = accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+    const int connection = merapi_fd_above_stdio(accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;
       return errno == EAGAIN ? -EAGAIN : merapi_fail(error, -errno, "cannot accept: %s", strerror(errno));

@@ -33,7 +33,7 @@ static int open_in_place(struct merapi_output* output, mode_t mode, struct merap
                        S_ISDIR(mode)    ? "a folder"
                        : S_ISSOCK(mode) ? "a socket"
                                         : "a block device");
-  output->fd = open(output->target, O_WRONLY | O_NOCTTY | O_CLOEXEC);
+  output->fd = merapi_fd_above_stdio(open(output->target, O_WRONLY | O_NOCTTY | O_CLOEXEC));
   return output->fd < 0 ? merapi_fail(error, -errno, "cannot write %s: %s", output->target, strerror(errno)) : 0;
 }
 
@@ -45,10 +45,12 @@ static int open_beside(struct merapi_output* output, struct merapi_error* error)
     output->temporary = NULL;
     return merapi_fail(error, -ENOMEM, "out of memory");
   }
-  output->fd = mkostemps(output->temporary, (int)strlen(".tmp"), O_CLOEXEC);
-  return output->fd < 0
-             ? merapi_fail(error, -errno, "cannot make a file beside %s: %s", output->target, strerror(errno))
-             : 0;
+  const int made = mkostemps(output->temporary, (int)strlen(".tmp"), O_CLOEXEC);
+  output->fd = merapi_fd_above_stdio(made);
+  if (output->fd >= 0) return 0;
+  const int code = errno;
+  if (made >= 0) unlink(output->temporary);
+  return merapi_fail(error, -code, "cannot make a file beside %s: %s", output->target, strerror(code));
 }
 
 int merapi_output_open(const char* path, struct merapi_output** output, struct merapi_error* error) {

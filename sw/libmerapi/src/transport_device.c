@@ -32,7 +32,7 @@ static int device_open(struct merapi_window* window, uint64_t needed, uint32_t f
   if (strlen(window->path) >= sizeof address.sun_path)
     return merapi_fail(error, -EINVAL, "expected a socket path of at most %zu characters, found %zu; use a shorter one",
                        sizeof address.sun_path - 1, strlen(window->path));
-  window->fd = memfd_create("merapi-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  window->fd = merapi_fd_above_stdio(memfd_create("merapi-window", MFD_CLOEXEC | MFD_ALLOW_SEALING));
   if (window->fd < 0) return merapi_fail(error, -errno, "cannot make a memfd: %s", strerror(errno));
   if (ftruncate(window->fd, (off_t)needed) < 0)
     return merapi_fail(error, -errno, "cannot make a memfd of %" PRIu64 " bytes: %s", needed, strerror(errno));
@@ -88,7 +88,7 @@ static int device_connect(struct merapi_window* window, struct merapi_error* err
   disconnect(window);
   struct sockaddr_un address = {.sun_family = AF_UNIX};
   strncpy(address.sun_path, window->path, sizeof address.sun_path - 1);
-  const int connection = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  const int connection = merapi_fd_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (connection < 0) return merapi_fail(error, -errno, "cannot make a socket: %s", strerror(errno));
   int code = 0;
   if (connect(connection, (struct sockaddr*)&address, sizeof address) < 0) code = errno;

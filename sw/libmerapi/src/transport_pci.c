@@ -26,7 +26,7 @@ static int pci_open(struct merapi_window* window, uint64_t needed, uint32_t flag
   /* Who only looks leaves the tracer to its host. */
   int code = 0;
   if (!window->readonly) {
-    window->connection = open(window->path, O_RDWR | O_CLOEXEC);
+    window->connection = merapi_fd_above_stdio(open(window->path, O_RDWR | O_CLOEXEC));
     if (window->connection < 0) {
       code = errno;
       merapi_fail(error, -code, "expected a tracer at %s that is free, found: %s%s", window->path, strerror(code),

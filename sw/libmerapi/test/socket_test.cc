@@ -1,14 +1,17 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // device: windows, from both ends of the socket.
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <cstdio>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -214,6 +217,66 @@ TEST_F(Socket, DescriptorsThatNobodyWantsAreClosed) {
     close(host);
     EXPECT_EQ(open_ones(), before) << count << " descriptors";
   }
+}
+
+// What a program prints would go into the window, or to its device, if one of them were a standard stream.
+class ClosedStreams : public Socket {
+ protected:
+  void SetUp() override {}
+  void OpenAll();
+};
+
+void ClosedStreams::OpenAll() {
+  for (int fd : {0, 1, 2}) close(fd);
+  const auto expect_closed = [](const char* when) {
+    for (int fd : {0, 1, 2}) EXPECT_EQ(fcntl(fd, F_GETFD), -1) << fd << " is open after " << when;
+  };
+  const std::string path = folder_ / "window";
+  const std::string name = "file:" + path;
+  const uint32_t make = MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE;
+  const merapi_geometry geometry = SmallGeometry();
+  ASSERT_EQ(merapi_make_file(path.c_str(), 1 << 20, &error_), 0) << error_.message;
+  merapi_window *file = nullptr, *second = nullptr;
+  ASSERT_EQ(merapi_open(name.c_str(), &geometry, make, &file, &error_), 0) << error_.message;
+  expect_closed("making a window file");
+  EXPECT_EQ(merapi_open(name.c_str(), nullptr, 0, &second, &error_), -EBUSY) << "the lock was lost";
+  merapi_lease *lease = nullptr, *other = nullptr;
+  ASSERT_EQ(merapi_serve(path.c_str(), &lease, &error_), 0) << error_.message;
+  expect_closed("serving a window file");
+  EXPECT_EQ(merapi_serve(path.c_str(), &other, &error_), -EBUSY) << "the lock was lost";
+  merapi_output* output = nullptr;
+  ASSERT_EQ(merapi_output_open((folder_ / "image").c_str(), &output, &error_), 0) << error_.message;
+  expect_closed("opening an output");
+  merapi_output_abandon(output);
+  merapi_lease_end(lease);
+  merapi_close(file);
+  for (const uint32_t flags : {0u, static_cast<uint32_t>(MERAPI_OPEN_READONLY)}) {
+    ASSERT_EQ(merapi_open(name.c_str(), nullptr, flags, &file, &error_), 0) << error_.message;
+    expect_closed("opening a window file");
+    merapi_close(file);
+  }
+
+  Socket::SetUp();
+  expect_closed("making a window for a device");
+  std::unique_ptr<DeviceThread> device;
+  ASSERT_EQ(Attach(&device), 0) << error_.message;
+  expect_closed("attaching");
+  device.reset();
+}
+
+TEST_F(ClosedStreams, AreNoWindowsAndNoSockets) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    const int told = fcntl(2, F_DUPFD, 10);
+    OpenAll();
+    const ::testing::TestResult& result = *::testing::UnitTest::GetInstance()->current_test_info()->result();
+    for (int i = 0; i < result.total_part_count(); i++) dprintf(told, "%s\n", result.GetTestPartResult(i).message());
+    _exit(HasFailure() ? 1 : 0);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  EXPECT_EQ(status, 0);
 }
 
 TEST_F(Socket, TwoWindowsAtOnce) {

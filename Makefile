@@ -62,11 +62,11 @@ apps: setup ## build the Java programs of run and bench-jvm
 
 .PHONY: run-arguments
 run-arguments:
-	@python3 sim/run/run.py --check --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --app "$$APP"
+	@python3 sim/run/run.py --check --device="$$DEVICE" --preset="$$PRESET" --memory="$$MEMORY" --app="$$APP"
 
 .PHONY: run
 run: run-arguments jdk apps ## run a real Java program with its heap in a window (DEVICE=, APP=)
-	@python3 sim/run/run.py --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --app "$$APP"
+	@python3 sim/run/run.py --device="$$DEVICE" --preset="$$PRESET" --memory="$$MEMORY" --app="$$APP"
 
 .PHONY: test
 test: jdk apps qemu-setup ## everything: native, JVM, runner, guest and style tests

@@ -17,6 +17,7 @@ MARK_BEGIN = re.compile(r"^Concurrent Mark From Roots$")
 MARK_END = re.compile(r"^Concurrent Mark From Roots ([\d.]+)ms$")
 PAUSE = re.compile(r"^Pause (Young|Remark|Cleanup|Full)(.*?) \d+[KMG]->\d+[KMG]\(\d+[KMG]\) ([\d.]+)ms$")
 PAUSE_ACKNOWLEDGED = re.compile(r"^Pause acknowledged after ([\d.]+) us$")
+COLLECTOR = re.compile(r"^Using (\w+)$")
 WINDOW = re.compile(r"^Window (\S+): (\d+) bytes, heap at offset (\d+) ")
 SAFEPOINT = re.compile(r'^Safepoint "(\w+)",.* Reaching safepoint: (\d+) ns,.* At safepoint: (\d+) ns')
 
@@ -50,6 +51,7 @@ class JvmLog:
     full_gcs: int = 0
     reaching_ns: list = field(default_factory=list)  # time to safepoint of young collections
     device_pauses_us: list = field(default_factory=list)  # only with gc+merapi=debug
+    collector: str | None = None  # as the JVM names it at its start: G1, Parallel, ...
     window_bytes: int | None = None
     marking: int | None = None
     last_gc: int | None = None
@@ -68,6 +70,8 @@ class JvmLog:
         if tags == "safepoint":
             return self.safepoint(text)
         if gc_id is None:
+            if match := COLLECTOR.match(text):
+                self.collector = match[1]
             return None
         if MARK_BEGIN.match(text):
             self.cycle(gc_id).mark_begin_ns = instant

@@ -153,6 +153,23 @@ def table(report):
     return ["  ".join(cell.rjust(width) for cell, width in zip(row, widths, strict=True)) for row in rows]
 
 
+def not_traced(log, path):
+    """Why this log of a program that ended well cannot tell of marking, as a sentence; None when it can."""
+    if log.window_bytes is not None or log.cycles:
+        return None
+    if log.collector is None:
+        return (
+            f"expected the JVM's log in {path}, found no start of a JVM in it, so that nothing was checked; do the "
+            "program's flags turn logging off (-Xlog:disable, -Xlog:all=off)?"
+        )
+    if log.collector != "G1":
+        return (
+            f"expected a JVM that uses G1 with its heap in a window, found the collector {log.collector}, so that "
+            "nothing was traced; leave it out of the program's flags"
+        )
+    return "expected a JVM that uses G1 with its heap in a window, found no window; the JVM's warning above says why"
+
+
 def problems(report, least_cycles):
     """Why the run is not a success, as sentences; empty when it is."""
     found = []

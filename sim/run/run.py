@@ -226,6 +226,8 @@ def run(args):
         print(line)
     print(f"\nreport: {OUT / 'report.json'}")
     found = report.problems(result, 0 if args.app.strip() else LEAST_CYCLES)
+    if status == 0 and (reason := report.not_traced(read, log)):
+        found.append(reason)
     if died:
         found.append(f"the device process ended during the run; see {OUT / 'device.log'}")
     for problem in found:

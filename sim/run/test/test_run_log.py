@@ -9,6 +9,7 @@ TRACE = (
     '"host_cpu_ms":0.25,"fallback":null}'
 )
 LINES = [
+    "[50ns][gc] Using G1",
     "[100ns][gc,merapi       ] Window device:/s: 2181038080 bytes, heap at offset 33554432 mapped at 0x700000000",
     "[900ns][gc,start        ] GC(1) Pause Young (Concurrent Start) (System.gc())",
     "[1000ns][gc          ] GC(1) Pause Young (Concurrent Start) (System.gc()) 422M->417M(1024M) 0.500ms",
@@ -38,7 +39,7 @@ def test_reads_a_cycle():
     assert (cycle.gc_id, cycle.mark_ms, cycle.remark_ms) == (2, 2.25, 1.2)
     assert (cycle.mark_begin_ns, cycle.mark_end_ns) == (2000, 4000)
     assert cycle.trace["objects"] == 10 and cycle.verify["floating"] == 7
-    assert log.window_bytes == 2181038080
+    assert log.collector == "G1" and log.window_bytes == 2181038080
     assert log.device_pauses_us == [17.5]
     assert log.reaching_ns == [33530]
 

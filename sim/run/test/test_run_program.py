@@ -87,7 +87,50 @@ def test_a_failed_program_s_status(tmp_path, end, status):
     assert "the program ended with status" in done.stderr
 
 
+# A java that writes these lines to the log of the runner's -Xlog flag.
+LOGGING = """#!/bin/sh
+for word; do case "$word" in -Xlog:gc*:file=*) log=${word#*:file=}; log=${log%%%%:*};; esac; done
+cat > "$log" <<'END'
+%sEND
+"""
+G1 = "[1ns][gc] Using G1\n"
+WINDOW = "[2ns][gc,merapi] Window device:/s: 2181038080 bytes, heap at offset 33554432 mapped at 0x700000000\n"
+
+
 def test_a_program_without_marking_is_told_what_makes_some(tmp_path):
-    done = run_with("#!/bin/sh\n", tmp_path)
+    done = run_with(LOGGING % (G1 + WINDOW), tmp_path)
     assert done.returncode == 0, done.stderr
     assert "System.gc() with -XX:+ExplicitGCInvokesConcurrent" in done.stdout
+
+
+@pytest.mark.parametrize(
+    "java, words",
+    [
+        ("#!/bin/sh\n", "found no start of a JVM in it"),
+        (LOGGING % "", "do the program's flags turn logging off (-Xlog:disable, -Xlog:all=off)?"),
+        (LOGGING % "[1ns][gc] Using Parallel\n", "found the collector Parallel"),
+        (LOGGING % G1, "found no window"),
+    ],
+    ids=["no log", "empty log", "another collector", "no window"],
+)
+def test_a_program_of_which_nothing_was_seen_fails_the_run(tmp_path, java, words):
+    done = run_with(java, tmp_path)
+    assert done.returncode == 1
+    assert words in done.stderr
+    assert "never reached a marking cycle" not in done.stdout
+
+
+@pytest.mark.parametrize("app", ["-version", "--version", "-cp 'a b' -Dcost=$5 Main", '-Dx="$HOME" Main', "Main `id`"])
+def test_make_gives_an_app_as_it_is(tmp_path, app):
+    """The runner's words when a stand-in takes the place of python3."""
+    program(tmp_path / "bin/python3", f'#!/bin/sh\nfor word; do echo "$word"; done > {tmp_path}/words\n')
+    env = {**os.environ, "PATH": f"{tmp_path}/bin:{os.environ['PATH']}"}
+    for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS"):
+        env.pop(name, None)
+    command = ["make", "-s", "run-arguments", f"APP={app.replace('$', '$$')}"]
+    done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    words = (tmp_path / "words").read_text().splitlines()
+    done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert words[-1].endswith(app)

@@ -7,13 +7,16 @@
 #include <signal.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <optional>
 #include <sstream>
 
 #include "cli.h"
@@ -55,8 +58,7 @@ class Turn {
   int fd_;
 };
 
-// The pid is followed by the process' start time (field 22 of /proc/PID/stat), so that a later process with the same
-// pid is not taken for it.
+// Of a process that lives; empty otherwise.
 std::string start_time(int pid) {
   std::string text;
   if (!read_text("/proc/" + std::to_string(pid) + "/stat", &text)) return "";
@@ -67,12 +69,69 @@ std::string start_time(int pid) {
   return field;
 }
 
-int recorded_device(const std::string& socket) {
-  std::string text, time;
-  int pid = 0;
-  if (!read_text(socket + ".pid", &text)) return 0;
-  std::istringstream(text) >> pid >> time;
-  return pid > 1 && !time.empty() && start_time(pid) == time ? pid : 0;
+std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+// Is the process a merapi-device (or the program given in its place) for this socket? Nothing else is ever signalled.
+bool serves(int pid, const std::string& socket) {
+  std::string text;
+  if (!read_text("/proc/" + std::to_string(pid) + "/cmdline", &text)) return false;
+  std::istringstream words(text);
+  const char* given = getenv("MERAPI_DEVICE_PROGRAM");
+  bool device = false;
+  for (std::string word, before; std::getline(words, word, '\0'); before = word) {
+    if (before == "--socket") return device && word == socket;
+    const std::string name = file_name(word);
+    device |= name.rfind("merapi-device", 0) == 0 || (given != nullptr && *given != '\0' && name == file_name(given));
+  }
+  return false;
+}
+
+void keep_living(const std::string& socket, std::vector<StartedDevice>* devices) {
+  const auto gone = [&](const StartedDevice& d) { return start_time(d.pid) != d.time || !serves(d.pid, socket); };
+  devices->erase(std::remove_if(devices->begin(), devices->end(), gone), devices->end());
+}
+
+// The devices that runs started for this socket and that live; a line each, "PID TIME", in the file beside it.
+std::vector<StartedDevice> recorded_devices(const std::string& socket) {
+  std::string text;
+  std::vector<StartedDevice> devices;
+  read_text(socket + ".pid", &text);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    StartedDevice d;
+    if (std::istringstream(line) >> d.pid >> d.time && d.pid > 1) devices.push_back(d);
+  }
+  keep_living(socket, &devices);
+  return devices;
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  bool fine = fd >= 0 && write(fd, text.data(), text.size()) == ssize_t(text.size());
+  int code = errno;
+  if (fd >= 0 && close(fd) < 0 && fine) {
+    fine = false;
+    code = errno;
+  }
+  if (!fine) throw system_failure(code, "cannot write " + path);
+}
+
+// All of it or, on a file system that is full, what was there before.
+void record_devices(const std::string& socket, const std::vector<StartedDevice>& devices) {
+  const std::string path = socket + ".pid", next = path + ".new";
+  if (devices.empty()) {
+    unlink(path.c_str());
+    return;
+  }
+  std::string text;
+  for (const StartedDevice& d : devices) text += std::to_string(d.pid) + " " + d.time + "\n";
+  try {
+    write_file(next, text);
+    if (rename(next.c_str(), path.c_str()) < 0) throw system_failure(errno, "cannot write " + path);
+  } catch (...) {
+    unlink(next.c_str());
+    throw;
+  }
 }
 
 // Windows that the device serves besides those of runs that have ended. A window whose host is gone is given back after
@@ -93,12 +152,16 @@ size_t windows_of_others(int device) {
   }
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  const bool fine = fd >= 0 && write(fd, text.data(), text.size()) == ssize_t(text.size());
-  const int code = errno;
-  if (fd >= 0) close(fd);
-  if (!fine) throw system_failure(code, "cannot write " + path);
+void end_device(int pid) {
+  kill(pid, SIGTERM);
+  for (int waited = 0; waited < kEndMilliseconds && !start_time(pid).empty(); waited += 10) {
+    usleep(10000);
+  }
+  waitpid(pid, nullptr, WNOHANG);  // a child of ours is buried here
+  if (!start_time(pid).empty()) {
+    say("the device process " + std::to_string(pid) + " did not end after SIGTERM; killed it");
+    kill(pid, SIGKILL);
+  }
 }
 
 // What the child said until the first line end or its end.
@@ -121,10 +184,19 @@ std::string first_line(int fd, int milliseconds) {
 
 }  // namespace
 
+std::string absolute_socket(const std::string& socket) {
+  const std::string path = std::filesystem::absolute(socket).string();
+  return path.size() < sizeof(sockaddr_un::sun_path) ? path : socket;
+}
+
 std::string default_socket() {
-  if (const char* given = getenv("MERAPI_SOCKET"); given != nullptr && *given != '\0') return given;
+  if (const char* given = getenv("MERAPI_SOCKET"); given != nullptr && *given != '\0') return absolute_socket(given);
   const char* runtime = getenv("XDG_RUNTIME_DIR");
-  if (runtime != nullptr && *runtime == '/') return std::string(runtime) + "/merapi/device.sock";
+  std::error_code error;
+  // A session's folder goes with it, and su keeps the name of another user's.
+  if (runtime != nullptr && *runtime == '/' && std::filesystem::is_directory(runtime, error) &&
+      access(runtime, W_OK | X_OK) == 0)
+    return std::string(runtime) + "/merapi/device.sock";
   return "/tmp/merapi-" + std::to_string(geteuid()) + "/device.sock";
 }
 
@@ -164,6 +236,7 @@ SharedDevice::SharedDevice(const std::string& socket, const std::string& engine)
     throw system_failure(code, "cannot lock " + path);
   }
   try {
+    devices_ = recorded_devices(socket);
     if (!socket_answers(socket)) start(engine);
   } catch (...) {
     close(users_);
@@ -195,13 +268,25 @@ void SharedDevice::start(const std::string& engine) {
   close(pipe_fds[1]);
   if (log_fd >= 0) close(log_fd);
   if (nothing >= 0) close(nothing);
-  const std::string said = pid < 0 ? "" : first_line(pipe_fds[0], kReadyMilliseconds);
+  const std::vector<StartedDevice> before = devices_;
+  std::string said;
+  try {
+    if (pid < 0) throw system_failure(fork_error, "cannot start " + program);
+    // Before it is ready: a run that is killed meanwhile leaves a device that the next one ends.
+    devices_.push_back({pid, start_time(pid)});
+    record_devices(socket_, devices_);
+    said = first_line(pipe_fds[0], kReadyMilliseconds);
+  } catch (...) {
+    close(pipe_fds[0]);
+    if (pid > 0) end_device(pid);
+    throw;
+  }
   close(pipe_fds[0]);
-  if (pid < 0) throw system_failure(fork_error, "cannot start " + program);
   if (said.rfind("ready ", 0) != 0) {
     kill(pid, SIGKILL);
     int status = 0;
     waitpid(pid, &status, 0);
+    record_devices(socket_, before);
     std::string detail;
     read_text(log, &detail);
     throw Failure(kAbsent, "expected " + program + " " + option + " to be ready at " + socket_ + ", found that it " +
@@ -209,35 +294,57 @@ void SharedDevice::start(const std::string& engine) {
                                                   : "said nothing in time") +
                                (detail.empty() ? "" : ":\n" + detail));
   }
-  write_file(socket_ + ".pid", std::to_string(pid) + " " + start_time(pid) + "\n");
   started_ = true;
+}
+
+// Alone when nobody else holds the shared lock. A run that was killed held it no longer than it lived. When the file
+// was removed meanwhile, later runs hold that of another file of the same name.
+bool SharedDevice::is_last() const {
+  if (flock(users_, LOCK_EX | LOCK_NB) != 0) return false;
+  const int named = open((socket_ + ".users").c_str(), O_RDWR | O_CLOEXEC);
+  if (named < 0) return true;
+  struct stat ours {
+  }, theirs{};
+  const bool same = fstat(users_, &ours) == 0 && fstat(named, &theirs) == 0 && ours.st_dev == theirs.st_dev &&
+                    ours.st_ino == theirs.st_ino;
+  const bool last = same || flock(named, LOCK_EX | LOCK_NB) == 0;
+  close(named);
+  return last;
+}
+
+void SharedDevice::end_devices() {
+  // Without the folder there is no later run to take turns with, and nothing to record in.
+  const std::string folder = std::filesystem::path(socket_).parent_path().string();
+  const bool has_folder = folder.empty() || std::filesystem::is_directory(folder);
+  std::optional<Turn> turn;
+  if (has_folder) turn.emplace(socket_);
+  std::vector<StartedDevice> devices = recorded_devices(socket_), left;
+  const size_t recorded = devices.size();
+  keep_living(socket_, &devices_);
+  for (const StartedDevice& d : devices_)
+    if (std::find(devices.begin(), devices.end(), d) == devices.end()) devices.push_back(d);
+  if (!is_last()) {
+    if (has_folder && devices.size() != recorded) record_devices(socket_, devices);
+    return;
+  }
+  for (const StartedDevice& d : devices) {
+    const size_t served = windows_of_others(d.pid);
+    if (served == 0) {
+      end_device(d.pid);
+      continue;
+    }
+    say("left the device process " + std::to_string(d.pid) + " running: it serves " + std::to_string(served) +
+        " other window(s)");
+    left.push_back(d);
+  }
+  if (!has_folder || devices.empty()) return;
+  record_devices(socket_, left);
+  if (left.empty()) unlink((socket_ + ".log").c_str());
 }
 
 SharedDevice::~SharedDevice() {
   try {
-    Turn turn(socket_);
-    // Alone when nobody else holds the shared lock. A run that was killed held it no longer than it lived.
-    const bool last = flock(users_, LOCK_EX | LOCK_NB) == 0;
-    const int pid = recorded_device(socket_);
-    if (last && pid != 0) {
-      const size_t served = windows_of_others(pid);
-      if (served == 0) {
-        kill(pid, SIGTERM);
-        for (int waited = 0; waited < kEndMilliseconds && !start_time(pid).empty(); waited += 10) {
-          waitpid(pid, nullptr, WNOHANG);  // a child of ours must be buried to be gone
-          usleep(10000);
-        }
-        if (!start_time(pid).empty()) {
-          say("the device process " + std::to_string(pid) + " did not end after SIGTERM; killed it");
-          kill(pid, SIGKILL);
-        }
-        unlink((socket_ + ".pid").c_str());
-        unlink((socket_ + ".log").c_str());
-      } else {
-        say("left the device process " + std::to_string(pid) + " running: it serves " + std::to_string(served) +
-            " other window(s)");
-      }
-    }
+    end_devices();
   } catch (const std::exception& e) {
     say(e.what());
   }

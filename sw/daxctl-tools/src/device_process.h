@@ -6,21 +6,34 @@
 #define MERAPI_DAXCTL_TOOLS_DEVICE_PROCESS_H_
 
 #include <string>
+#include <vector>
 
 namespace merapi::cli {
 
-// $MERAPI_SOCKET, $XDG_RUNTIME_DIR/merapi/device.sock or /tmp/merapi-UID/device.sock.
+// $MERAPI_SOCKET, $XDG_RUNTIME_DIR/merapi/device.sock where that folder is ours to write, or
+// /tmp/merapi-UID/device.sock. Absolute as absolute_socket has it.
 std::string default_socket();
+// The same socket from every folder; as given when its absolute path is too long for a socket's name.
+std::string absolute_socket(const std::string& socket);
 // merapi-device: $MERAPI_DEVICE_PROGRAM, beside this program, or in PATH. Throws when there is none.
 std::string device_program();
 // A program of this name: beside this one or in PATH; empty when there is none.
 std::string find_program(const std::string& name);
 
+// A device process that a run started. With its start time (field 22 of /proc/PID/stat) a later process of the same pid
+// is not taken for it.
+struct StartedDevice {
+  int pid = 0;
+  std::string time;
+  bool operator==(const StartedDevice& other) const { return pid == other.pid && time == other.time; }
+};
+
 class SharedDevice {
  public:
   // Take part; starts a device of `engine` ("model" or "rtl") when none answers at `socket`.
   SharedDevice(const std::string& socket, const std::string& engine);
-  // Leave; ends the device when a run started it, no other run takes part and no window of others is served.
+  // Leave; ends the devices that runs started when no other run takes part and no window of others is served. There is
+  // more than one when the socket vanished (a cleaner of /tmp) and a later run found no device there.
   ~SharedDevice();
   SharedDevice(const SharedDevice&) = delete;
   SharedDevice& operator=(const SharedDevice&) = delete;
@@ -30,10 +43,13 @@ class SharedDevice {
 
  private:
   void start(const std::string& engine);
+  bool is_last() const;
+  void end_devices();
 
   std::string socket_;
   int users_ = -1;  // a shared lock while this run takes part
   bool started_ = false;
+  std::vector<StartedDevice> devices_;  // recorded when this run began, for when the record vanishes
 };
 
 }  // namespace merapi::cli

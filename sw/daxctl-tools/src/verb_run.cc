@@ -2,6 +2,7 @@
 //
 // merapi run: a Java program with its heap in a window. Passes signals and the exit status through.
 #include <errno.h>
+#include <sched.h>
 #include <signal.h>
 #include <string.h>
 #include <sys/prctl.h>
@@ -13,6 +14,8 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <sstream>
 
 #include "cli.h"
 #include "device_process.h"
@@ -58,13 +61,47 @@ std::string java_of(const Options& o) {
   return !error && access(built.c_str(), X_OK) == 0 ? built : "java";
 }
 
+// Does this text, or a file of arguments that it names, choose a collector? One too many found does no harm: the JVM
+// then chooses by itself. Two that are named end a JVM ("Multiple garbage collectors selected").
+bool names_collector(const std::string& text, int files_deep = 2) {
+  static const std::regex collector("[+]Use(Serial|Parallel|Z|Shenandoah|Epsilon|G1)GC");
+  if (std::regex_search(text, collector)) return true;
+  std::istringstream words(text);
+  for (std::string word; files_deep > 0 && words >> word;)
+    for (const char* before_path : {"@", "-XX:VMOptionsFile=", "-XX:Flags="}) {
+      if (!starts_with(word, before_path)) continue;
+      const std::string path = word.substr(strlen(before_path));
+      std::error_code error;
+      std::string inside;
+      // Reading a pipe would take from the program what it is to read.
+      if (std::filesystem::is_regular_file(path, error) && read_text(path, &inside) &&
+          names_collector(inside, files_deep - 1))
+        return true;
+    }
+  return false;
+}
+
+bool collector_is_named(const Options& o) {
+  bool named = false;
+  for (const char* variable : {"JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"})
+    if (const char* options = getenv(variable); options != nullptr) named |= names_collector(options);
+  for (const std::string& argument : o.command) named |= names_collector(argument);
+  return named;
+}
+
+// A JVM chooses G1 by itself on what is_server_class_machine (runtime/os.cpp) takes for a server.
+bool jvm_chooses_g1() {
+  constexpr uint64_t kServerMemory = uint64_t{1792} << 20;
+  cpu_set_t usable;
+  const int processors =
+      sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : int(sysconf(_SC_NPROCESSORS_ONLN));
+  return processors >= 2 && uint64_t(sysconf(_SC_PHYS_PAGES)) * uint64_t(sysconf(_SC_PAGESIZE)) >= kServerMemory;
+}
+
 std::vector<std::string> jvm_flags(const Options& o, const std::string& window) {
   std::vector<std::string> flags;
-  bool collector = false;
-  for (const std::string& argument : o.command)
-    collector |= starts_with(argument, "-XX:+Use") && argument.size() > 10 &&
-                 argument.compare(argument.size() - 2, 2, "GC") == 0;
-  if (!collector) flags.push_back("-XX:+UseG1GC");
+  // What a script gives its JVM is not known here, so that a collector is named only where there is need.
+  if (!collector_is_named(o) && (is_java(o.command.front()) || !jvm_chooses_g1())) flags.push_back("-XX:+UseG1GC");
   flags.push_back("-XX:MerapiWindow=" + window);
   if (o.verify) flags.push_back("-XX:+MerapiVerify");
   return flags;
@@ -141,6 +178,22 @@ int spawn(const std::vector<std::string>& command, const SignalGate& gate) {
   _exit(128 + signal_number);
 }
 
+// One option as JDK_JAVA_OPTIONS takes it: quotes group, and nothing escapes them (JLI_AddArgsFromEnvVar).
+std::string quoted(const std::string& option) {
+  if (option.find_first_of(" \t\n\v\f\r\"'") == std::string::npos) return option;
+  std::string text = "\"";
+  for (const char c : option) text += c == '"' ? std::string("\"'\"'\"") : std::string(1, c);
+  return text + "\"";
+}
+
+// The same window from every folder: a program may change its own.
+std::string absolute_window(const std::string& window) {
+  for (const std::string kind : {"file:", "dax:", "device:"})
+    if (starts_with(window, kind) && window.size() > kind.size())
+      return kind + std::filesystem::absolute(window.substr(kind.size())).string();
+  return window;
+}
+
 std::vector<std::string> complete_command(const Options& o, const std::string& window) {
   std::vector<std::string> command = o.command;
   bool given = false;
@@ -155,7 +208,7 @@ std::vector<std::string> complete_command(const Options& o, const std::string& w
   // Not java itself: a script, a build tool. The java launcher that it starts reads JDK_JAVA_OPTIONS.
   std::string options;
   if (const char* before = getenv("JDK_JAVA_OPTIONS"); before != nullptr) options = before;
-  for (const std::string& flag : flags) options += (options.empty() ? "" : " ") + flag;
+  for (const std::string& flag : flags) options += (options.empty() ? "" : " ") + quoted(flag);
   setenv("JDK_JAVA_OPTIONS", options.c_str(), 1);
   const std::string java = java_of(o);
   if (java != "java") {
@@ -169,8 +222,8 @@ std::vector<std::string> complete_command(const Options& o, const std::string& w
 
 int run_inside(const Options& o) {
   const bool own_window = o.window.empty();
-  const std::string socket = o.socket.empty() ? default_socket() : o.socket;
-  const std::string window = own_window ? "device:" + socket : o.window;
+  const std::string socket = o.socket.empty() ? default_socket() : absolute_socket(o.socket);
+  const std::string window = own_window ? "device:" + socket : absolute_window(o.window);
   const std::vector<std::string> command = complete_command(o, window);
   if (o.dry_run) {
     print(json{{"window", window}, {"command", command}, {"device_runs", !own_window || socket_answers(socket)}});

@@ -3,8 +3,10 @@
 
 import json
 import os
+import shutil
 import signal
 import stat
+from pathlib import Path
 
 import pytest
 from cli_harness import binary, compile_java, merapi, patched_jdk, wait_until
@@ -30,15 +32,36 @@ def java(folder):
 
 @pytest.fixture
 def env(folder):
-    return {"MERAPI_SOCKET": str(folder / "run" / "device.sock"), "MERAPI_DEVICE_PROGRAM": binary("merapi-device")}
+    socket = str(folder / "run" / "device.sock")
+    yield {"MERAPI_SOCKET": socket, "MERAPI_DEVICE_PROGRAM": binary("merapi-device")}
+    for pid in devices_at(socket):  # of a test that failed
+        os.kill(pid, signal.SIGKILL)
+
+
+def devices_of(env):
+    """The pids that the runs recorded."""
+    try:
+        return [int(line.split()[0]) for line in Path(env["MERAPI_SOCKET"] + ".pid").read_text().splitlines()]
+    except FileNotFoundError:
+        return []
 
 
 def device_of(env):
     """The pid that the runs recorded, None when there is no device."""
-    try:
-        return int(open(env["MERAPI_SOCKET"] + ".pid").read().split()[0])
-    except FileNotFoundError:
-        return None
+    return next(iter(devices_of(env)), None)
+
+
+def devices_at(socket):
+    """Pids of the living device processes of this socket, recorded or not."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{entry}/cmdline").read_text().split("\0")
+            if str(socket) in words and os.path.basename(os.readlink(f"/proc/{entry}/exe")) == "merapi-device":
+                found.append(int(entry))
+        except (OSError, UnicodeDecodeError):
+            continue
+    return found
 
 
 def alive(pid):
@@ -134,18 +157,165 @@ def test_window_of_the_command_is_refused(java, env):
     assert "--window" in done.err
 
 
-def test_own_collector_is_left(java, env):
-    done = merapi("run", "--", java, "-XX:+UseZGC", env=env)
-    assert "UseG1GC" not in done.out
+@pytest.mark.parametrize("name", ["Serial", "Parallel", "Z", "Shenandoah", "Epsilon", "G1"])
+def test_own_collector_is_left(java, env, name):
+    done = merapi("run", "--dry-run", "--", java, f"-XX:+Use{name}GC", env=env)
+    assert done.json()["command"][1].startswith("-XX:MerapiWindow=")
 
 
-def test_script_gets_java_options(env, folder):
-    script = folder / "tool"
-    script.write_text('#!/bin/sh\necho "$JDK_JAVA_OPTIONS"\n')
-    script.chmod(0o755)
+@pytest.mark.parametrize("variable", ["JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"])
+def test_collector_of_the_environment_is_left(java, env, variable):
+    done = merapi("run", "--", java, "Main", env={**env, variable: "-Xmx1g -XX:+UseSerialGC"})
+    assert done.status == 0 and "UseG1GC" not in done.out
+    done = merapi("run", "--", java, "Main", env={**env, variable: "-XX:+UseStringDeduplication"})
+    assert "-XX:+UseG1GC" in done.out
+
+
+@pytest.mark.parametrize("word", ["@{}", "-XX:VMOptionsFile={}", "-XX:Flags={}"])
+def test_collector_of_a_file_of_arguments_is_left(java, env, folder, word):
+    (folder / "args").write_text('-Xmx1g\n"-XX:+UseParallelGC"\n' if "Flags" not in word else "+UseParallelGC\n")
+    (folder / "outer").write_text(f"-Xmx1g {word.format(folder / 'args')}\n")
+    named = word.format(folder / "args")
+    assert "UseG1GC" not in merapi("run", "--dry-run", "--", java, named, "Main", env=env).out
+    assert "UseG1GC" not in merapi("run", "--dry-run", "--", java, f"@{folder / 'outer'}", "Main", env=env).out
+    options = {**env, "JDK_JAVA_OPTIONS": f"-Xmx1g {named}"}
+    assert "UseG1GC" not in merapi("run", "--dry-run", "--", java, "Main", env=options).out
+
+
+def test_file_of_arguments_that_is_none_is_left_to_java(java, env, folder):
+    os.mkfifo(folder / "pipe")
+    for name in ("missing", "pipe", "."):
+        done = merapi("run", "--", java, f"@{folder / name}", "Main", env=env)
+        assert done.status == 0, done.err
+        assert "-XX:+UseG1GC" in done.out and f"@{folder / name} Main" in done.out
+
+
+@pytest.fixture
+def script(folder):
+    path = folder / "tool"
+    path.write_text('#!/bin/sh\necho "$JDK_JAVA_OPTIONS"\n')
+    path.chmod(0o755)
+    return path
+
+
+def test_script_gets_java_options(env, script):
     done = merapi("run", "--", script, env={**env, "JDK_JAVA_OPTIONS": "-Xmx1g"})
     assert done.out.split()[0] == "-Xmx1g"
     assert f"-XX:MerapiWindow=device:{env['MERAPI_SOCKET']}" in done.out
+
+
+def test_script_gets_a_collector_where_the_jvm_does_not_choose_g1(env, script):
+    processors = os.sched_getaffinity(0)
+    server = len(processors) >= 2 and os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") >= 1792 << 20
+    assert ("UseG1GC" in merapi("run", "--", script, env=env).out) == (not server)
+
+    def on_one():
+        os.sched_setaffinity(0, {min(processors)})
+
+    assert "-XX:+UseG1GC " in merapi("run", "--", script, env=env, preexec_fn=on_one).out
+    named = {**env, "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC"}
+    assert "UseG1GC" not in merapi("run", "--", script, env=named, preexec_fn=on_one).out
+    assert "UseG1GC" not in merapi("run", "--", script, "-XX:+UseZGC", env=env, preexec_fn=on_one).out
+
+
+@pytest.mark.parametrize("name, written", [("a b", "a b"), ("a\"b'", "a\"'\"'\"b'")])
+def test_script_gets_quoted_options(env, script, folder, name, written):
+    os.mkdir(folder / name)
+    done = merapi("run", "--socket", folder / name / "s", "--", script, env=env)
+    assert done.status == 0, done.err
+    assert done.out.endswith(f'"-XX:MerapiWindow=device:{folder}/{written}/s"\n')
+
+
+def test_relative_names_are_made_absolute(java, env, folder):
+    def window(*options, **more):
+        plan = merapi("run", "--dry-run", *options, "--", java, "Main", env={**env, **more}, cwd=folder).json()
+        assert f"-XX:MerapiWindow={plan['window']}" in plan["command"]
+        return plan["window"]
+
+    assert window("--socket", "o/s.sock") == f"device:{folder}/o/s.sock"
+    assert window(MERAPI_SOCKET="s.sock") == f"device:{folder}/s.sock"
+    for kind in ("file", "dax", "device"):
+        assert window("--window", f"{kind}:o/w") == f"{kind}:{folder}/o/w"
+    for name in ("file:/o/w", "pci:/dev/merapi0,/dev/dax0.0", "file:"):
+        assert window("--window", name) == name
+    # A socket's name has room for 107 bytes; a longer one would find no device from any folder.
+    deep = folder / ("d" * 100)
+    deep.mkdir()
+    plan = merapi("run", "--dry-run", "--socket", "s.sock", "--", java, env=env, cwd=deep).json()
+    assert plan["window"] == "device:s.sock"
+
+
+def test_default_socket_without_a_usable_runtime_folder(java, env, folder):
+    def window(runtime):
+        plan = merapi("run", "--dry-run", "--", java, env={"MERAPI_SOCKET": "", "XDG_RUNTIME_DIR": str(runtime)})
+        return plan.json()["window"]
+
+    (folder / "plain").write_text("")
+    fallback = f"device:/tmp/merapi-{os.geteuid()}/device.sock"
+    assert window(folder) == f"device:{folder}/merapi/device.sock"
+    assert [window(name) for name in (folder / "gone", folder / "plain", "relative", "")] == [fallback] * 4
+
+
+def test_no_device_stays_when_it_cannot_be_recorded(java, env):
+    os.makedirs(env["MERAPI_SOCKET"] + ".pid", 0o700)
+    done = merapi("run", "--", java, env=env)
+    assert done.status == 125
+    assert f"cannot write {env['MERAPI_SOCKET']}.pid" in done.err
+    assert not devices_at(env["MERAPI_SOCKET"])
+
+
+VANISHING = {
+    "socket": ["device.sock"],
+    "socket and record": ["device.sock", "device.sock.pid"],
+    "all files": None,
+}
+
+
+@pytest.mark.parametrize("ends_first", [0, 1])
+@pytest.mark.parametrize("names", VANISHING.values(), ids=VANISHING)
+def test_no_device_stays_when_files_vanish(java, env, start, names, ends_first):
+    run = os.path.dirname(env["MERAPI_SOCKET"])
+    runs = []
+    for _ in range(2):
+        runs.append(start(binary("merapi"), "run", "--", java, env={**env, "MODE": "trap"}))
+        runs[-1].wait_line("waiting")
+        if len(runs) == 1:
+            (first,) = devices_at(env["MERAPI_SOCKET"])
+            for name in names or os.listdir(run):
+                os.remove(os.path.join(run, name))
+    (second,) = set(devices_at(env["MERAPI_SOCKET"])) - {first}
+    for index in (ends_first, 1 - ends_first):
+        runs[index].process.send_signal(signal.SIGTERM)
+        assert runs[index].process.wait(30) == 7
+        if index == ends_first and index == 0:
+            assert alive(second), "the first run took the second one's device away"
+    wait_until(lambda: not alive(first) and not alive(second))
+    assert devices_of(env) == []
+
+
+def test_no_device_stays_when_its_folder_vanishes(java, env, start):
+    run = start(binary("merapi"), "run", "--", java, env={**env, "MODE": "trap"})
+    run.wait_line("waiting")
+    device = device_of(env)
+    shutil.rmtree(os.path.dirname(env["MERAPI_SOCKET"]))
+    run.process.send_signal(signal.SIGTERM)
+    assert run.process.wait(30) == 7
+    assert not alive(device)
+
+
+@pytest.mark.parametrize("words", [["sleep", "60"], ["sh", "-c", "sleep 60; :", "--socket", "{}"]])
+def test_only_devices_of_this_socket_are_ended(java, env, start, words):
+    os.mkdir(os.path.dirname(env["MERAPI_SOCKET"]), 0o700)
+    other = start(*[word.format(env["MERAPI_SOCKET"]) for word in words])
+    elsewhere = start(binary("merapi-device"), "--model", "--socket", env["MERAPI_SOCKET"] + "2")
+    elsewhere.wait_line("ready")
+    with open(env["MERAPI_SOCKET"] + ".pid", "w") as record:
+        for pid in (other.pid, elsewhere.pid):
+            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+            record.write(f"{pid} {fields[19]}\n")
+    assert merapi("run", "--", java, env=env).status == 0
+    assert alive(other.pid) and alive(elsewhere.pid)
+    assert not devices_at(env["MERAPI_SOCKET"])
 
 
 def test_dry_run_starts_nothing(java, env):
@@ -153,6 +323,22 @@ def test_dry_run_starts_nothing(java, env):
     plan = json.loads(done.out)
     assert plan["command"][-1] == "Main"
     assert not os.path.exists(env["MERAPI_SOCKET"])
+
+
+def test_real_jvm_is_not_stopped_by_options(env, folder):
+    """Collectors that are named twice and options that are not quoted end it."""
+    (folder / "args").write_text("-XX:+UseParallelGC\n")
+    (folder / "a b").mkdir()
+    jdk, blank = patched_jdk(), ["--socket", folder / "a b/s"]
+    for options, more, command in (
+        ([], {"JDK_JAVA_OPTIONS": "-XX:+UseSerialGC"}, ["java", "-version"]),
+        ([], {"JAVA_TOOL_OPTIONS": "-XX:+UseParallelGC"}, ["java", "-version"]),
+        ([], {}, ["java", f"@{folder}/args", "-version"]),
+        ([], {}, ["sh", "-c", "java -XX:+UseParallelGC -version"]),
+        (blank, {}, ["sh", "-c", "cd /; java -Xlog:gc+merapi:stderr -version 2>&1 | grep 'Window device:.*a b/s:'"]),
+    ):
+        done = merapi("run", *options, "--jdk", jdk, "--", *command, env={**env, **more})
+        assert done.status == 0, f"{more} {command}: {done.out}{done.err}"
 
 
 def test_real_jvm_traces(env, tmp_path):

@@ -16,7 +16,8 @@ namespace {
 using merapi::sim::test::Random;
 using merapi::sim::test::WindowShape;
 constexpr uint64_t kPatience = 20'000;
-constexpr unsigned kLargestRing = 28;  // that libmerapi makes, as a power of two
+constexpr unsigned kLargestRing = __builtin_ctz(MERAPI_TABLE_ENTRIES_MAX);
+constexpr uint64_t kLargestTable = uint64_t{MERAPI_TABLE_ENTRIES_MAX} * MERAPI_LINE_BYTES;
 
 WindowShape large() {
   WindowShape s;
@@ -59,7 +60,7 @@ class RtlConfig : public testing::Test {
 
 TEST_F(RtlConfig, Accepted) { accepted(); }
 
-// A submission ring of as many entries as libmerapi makes.
+// A submission ring of as many entries as there may be.
 TEST_F(RtlConfig, LargestRing) {
   WindowShape s = large();
   s.submission_entries = 1 << kLargestRing;
@@ -92,6 +93,23 @@ TEST_F(RtlConfig, CompletionRingsOfEverySize) {
     const auto answers = m.complete();
     ASSERT_EQ(answers.size(), kAnswers);
     for (uint64_t i = 0; i < kAnswers; i++) ASSERT_EQ(answers[i].payload[2], i);
+  }
+}
+
+// A window may be larger than what the tracer can address; what lies within its reach is traced.
+TEST_F(RtlConfig, WindowsBeyondItsReach) {
+  for (unsigned log2 = 42; log2 < 64; log2++) {
+    for (uint64_t more : {UINT64_C(0), UINT64_C(4096), UINT64_C(1) << 21}) {
+      SCOPED_TRACE(testing::Message() << "2^" << log2 << " bytes and " << more);
+      window_.bytes = (uint64_t{1} << log2) + more;
+      accepted();
+    }
+  }
+  // What lies beyond it is refused.
+  const merapi_area_desc was = window_.directory()->area[MERAPI_AREA_SPILL];
+  for (uint64_t offset : {UINT64_C(1) << 42, (UINT64_C(1) << 42) + was.offset}) {
+    refused([&](Window* w) { w->directory()->area[MERAPI_AREA_SPILL].offset = offset; },
+            MERAPI_DIRECTORY_OFFSET + 16 * MERAPI_AREA_SPILL, offset);
   }
 }
 
@@ -194,7 +212,13 @@ TEST_F(RtlConfig, Areas) {
     if (!exists) continue;
     size(0);
     size(window_.bytes - was.offset + 4096);
-    if (i == MERAPI_AREA_SHAPES) size(was.size + 4096);
+    if (i == MERAPI_AREA_SHAPES) {
+      size(was.size + 4096);
+      size(2 * kLargestTable);
+      window_.directory()->area[i].size = kLargestTable;
+      accepted();
+      window_.directory()->area[i].size = was.size;
+    }
     // Too small for what it must hold.
     if (i == MERAPI_AREA_LIMITS || i == MERAPI_AREA_LIVE) {
       refused(
@@ -284,7 +308,8 @@ TEST_F(RtlConfig, Handshake) {
                             was.offset | uint64_t{1} << r.between(42, 63)}) {
       refuse([&] { area->offset = offset; }, MERAPI_FAULT_BAD_CONFIG, at, offset);
     }
-    for (uint64_t size : {UINT64_C(0), was.size + 64, UINT64_C(3) * 4096, uint64_t{1} << r.between(43, 63)}) {
+    for (uint64_t size : {UINT64_C(0), was.size + 64, UINT64_C(3) * 4096, 2 * kLargestTable, 4 * kLargestTable,
+                          uint64_t{1} << r.between(43, 63)}) {
       refuse([&] { area->size = size; }, MERAPI_FAULT_BAD_CONFIG, at + 8, size);
     }
   }

@@ -250,6 +250,32 @@ class EngineHostSide : public WindowHost {
   std::unique_ptr<RtlEngine> engine;
 };
 
+// An answer that waited for room in the ring is there before the tracer sleeps, in each cycle and whatever the memory
+// does: who simulates it stops the clock then.
+TEST(RtlHost, AnswersAreThereBeforeItSleeps) {
+  for (uint64_t seed = 1; seed <= 30; seed++) {
+    Random r(seed);
+    WindowShape s;
+    s.submission_entries = 2 * s.completion_entries;
+    Window window(s);
+    RtlMachineOptions o;
+    o.timing.least = uint32_t(r.between(1, 12));
+    o.timing.most = o.timing.least + uint32_t(r.below(6));
+    o.timing.seed = seed;
+    RtlMachine m(&window, o);
+    ASSERT_TRUE(m.attach());
+    const uint64_t answers = s.completion_entries + 1;
+    for (uint64_t i = 0; i < answers; i++) m.command(MERAPI_OP_FENCE, 0, i, 0);
+    ASSERT_TRUE(m.run_until([&] { return m.completed() == s.completion_entries; }, kPatience));
+    m.run(400 + r.below(200));
+    ASSERT_EQ(m.completed(), s.completion_entries);
+    EXPECT_FALSE(m.simulation->sleeping()) << "seed " << seed;
+    m.complete();
+    ASSERT_TRUE(m.run_until([&] { return m.simulation->sleeping(); }, kPatience));
+    ASSERT_EQ(m.completed(), answers) << "seed " << seed;
+  }
+}
+
 // A tracer sleeps when, and only when, nothing is left to do before the host does something; nothing that the host
 // asked for before may then be unanswered.
 TEST(RtlHost, SleepsWhenNothingIsLeft) {

@@ -97,7 +97,12 @@ class ConfigLatch(p: TracerParameters) extends Module {
   private def lines(bytes: UInt): UInt                  = bytes(p.windowAddressBits - 1, p.lineLog2)
   private def beyond(bytes: UInt): Bool                 = bytes(63, p.windowAddressBits).orR
   private def aligned(x: UInt, alignment: BigInt): Bool = x(log2Ceil(alignment) - 1, 0) === 0.U
-  private def power(x: UInt): Bool                      = (x & (x - 1.U)) === 0.U
+  // Of a ring or the shape table, a whole number of pages: a power of two, not above what the contract allows.
+  private def goodTable(bytes: UInt): Bool = {
+    val pages = bytes >> pageLog2
+    val most  = Contract.TableEntriesMax * Contract.LineBytes / Contract.AreaAlignment
+    (pages & (pages - 1.U)) === 0.U && !(pages >> (log2Ceil(most) + 1)).orR
+  }
   val mapped = step === A.Heap.U || step === A.Bitmap0.U || step === A.Bitmap1.U
   val placed = offset =/= 0.U
   val exists = placed || ringsOnly
@@ -107,12 +112,12 @@ class ConfigLatch(p: TracerParameters) extends Module {
   require(Contract.ControlBytes == Contract.AreaAlignment, "an aligned area with a place lies behind the control page")
 
   // An area in units of its alignment, with its end, so that a pair is compared without a sum before, and with whether
-  // its size is a power of two.
+  // a table can have its size.
   class Pages extends Bundle {
     val first        = UInt(pageBits.W)
     val count        = UInt(pageBits.W)
     val end          = UInt((pageBits + 1).W)
-    val powerOfTwo   = Bool()
+    val goodTable    = Bool()
     def placed: Bool = first =/= 0.U
   }
   private def bytes(x: UInt): UInt = Cat(x, 0.U(pageLog2.W))
@@ -120,7 +125,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
   inHand.first      := (offset >> pageLog2).take(pageBits)
   inHand.count      := (size >> pageLog2).take(pageBits)
   inHand.end        := inHand.first +& inHand.count
-  inHand.powerOfTwo := power(inHand.count)
+  inHand.goodTable  := goodTable(size)
   val wrongSize = size === 0.U || !aligned(size, Contract.AreaAlignment) || beyond(size) ||
     bytes(inHand.end) >> p.lineLog2 > io.windowLines
 
@@ -140,9 +145,8 @@ class ConfigLatch(p: TracerParameters) extends Module {
     ).map { case (k, v) => k -> v.pad(p.windowAddressBits) }
   )
   val required = VecInit(Seq(A.Shapes, A.Limits, A.Live, A.Bitmap0, A.Bitmap1, A.Heap).map(step === _.U)).asUInt.orR
-  val shapesLog2Most = 31
-  val badShapes      = step === A.Shapes.U && (!area.powerOfTwo || (lines(bytes(area.count)) >> shapesLog2Most).orR)
-  val ring           = rings(step(0))
+  val badShapes = step === A.Shapes.U && !area.goodTable
+  val ring      = rings(step(0))
   val moved = step < 2.U && (ring.first =/= lines(bytes(area.first)) || ring.count =/= lines(bytes(area.count)))
 
   val fault = Wire(Valid(new FaultReport))
@@ -208,7 +212,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
       }
       when(exists && wrongSize) { wrong(sizeAt(step), size) }
       when(exists && wrongOffset) { wrong(areaAt(step), offset) }
-      when(ringsOnly && !wrongOffset && !wrongSize && !power(size)) { wrong(sizeAt(step), size) }
+      when(ringsOnly && !wrongOffset && !wrongSize && !goodTable(size)) { wrong(sizeAt(step), size) }
     }
     is(State.Overlaps) {
       other := other + 1.U

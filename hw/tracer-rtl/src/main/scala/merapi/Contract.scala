@@ -35,6 +35,10 @@ object Contract {
   val ShapeKeyEmpty = BigInt("0", 16)
   /** Key of a withdrawn shape: a lookup goes on past it. */
   val ShapeKeyTombstone = BigInt("ffffffffffffffff", 16)
+  /** Entries that a ring has at least, and slots that the shape table has: an area ends at a multiple of AREA_ALIGNMENT. */
+  val TableEntriesMin = BigInt("40", 16)
+  /** Entries that a ring has at most, and slots that the shape table has. */
+  val TableEntriesMax = BigInt("10000000", 16)
   /** Patience that hardware states at the handshake, in microseconds. */
   val PatienceHardwareUs = BigInt("2710", 16)
   /** Patience that the model states: a process among others may wait longer for a processor than for its work. */

@@ -283,7 +283,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     (!entryThere && !running && offer.io.empty && !done.valid && (!inCycle || page.idle))
   io.step := state.asUInt
   io.sleeping := state === State.Pace && nothingToDo && !pending && (!attached || !indexDirty) &&
-    (io.reportsEmpty || !attached || faulted || paused)
+    ((io.reportsEmpty && RegNext(io.reportsEmpty, false.B)) || !attached || faulted || paused)
 
   // One switch for all states: firtool writes what an earlier one says into every branch of a later one.
   switch(state) {

@@ -20,7 +20,8 @@ class ShapeCache(p: TracerParameters) extends Module {
   private val setBits  = log2Ceil(p.shapeSets)
   private val slotBits = log2Ceil(p.slots)
   private val seenBits = 4
-  private val ageBits  = 10 // log2 of the cycles for which an absent shape is believed, once or twice
+  private val tickLog2 = 10 // log2 of the cycles for which an absent shape is believed, once or twice
+  private val ageBits  = 16 // ticks until one could be believed again: 67 million cycles
   val io = IO(new Bundle {
     val powerUp    = Input(Bool())     // the first reset, after which on-chip memory holds anything
     val next       = Input(UInt(64.W)) // klass word whose set is read
@@ -43,7 +44,7 @@ class ShapeCache(p: TracerParameters) extends Module {
     val epoch = UInt(EpochSweep.bits.W)
     val klass = UInt(64.W)
     val found = Bool()
-    val age   = UInt(2.W)
+    val age   = UInt(ageBits.W)
     val shape = new Shape(p)
   }
   val ways  = Seq.fill(2)(SyncReadMem(p.shapeSets, new Entry))
@@ -58,9 +59,11 @@ class ShapeCache(p: TracerParameters) extends Module {
   epochs.io.powerUp := io.powerUp
   epochs.io.drop    := io.invalidate || seenOver
   private val (sweeping, sweepNext, epoch) = (epochs.io.sweeping, epochs.io.next, epochs.io.epoch)
-  val time                                 = RegInit(0.U((ageBits + 2).W))
+  val time                                 = RegInit(0.U((tickLog2 + ageBits).W))
   time := time + 1.U
-  val now = time >> ageBits
+  val now    = time >> tickLog2
+  val before = RegInit(0.U(ageBits.W)) // the tick before
+  when(time(tickLog2 - 1, 0).andR) { before := now }
 
   // Klass words are aligned to eight bytes or are shifted; fold everything.
   private def setOf(klass: UInt): UInt = Fold(klass, 64, setBits)
@@ -68,15 +71,18 @@ class ShapeCache(p: TracerParameters) extends Module {
   val set                              = RegNext(nextSet)
   val reads                            = ways.map(_.read(nextSet))
   val hits = reads.map { r =>
-    r.epoch === epoch && r.klass === io.klass && (r.found || r.age === now || r.age + 1.U === now)
+    r.epoch === epoch && r.klass === io.klass && (r.found || r.age === now || r.age === before)
   }
   val isSeen = seens.map(_.read(set) === seenEpoch)
   val torn   = RegInit(false.B) // an entry that was written while it was read may be anything
   io.torn  := torn || sweeping
   io.hit   := (hits(0) || hits(1)) && !io.torn
-  io.found := Mux(hits(1), reads(1).found, reads(0).found)
-  io.shape := Mux(hits(1), reads(1).shape, reads(0).shape)
-  io.seen  := Mux(hits(1), isSeen(1), isSeen(0))
+  // A klass that was absent, and asked for again when that was not believed any more, may have an entry in each way.
+  private val second = hits(1) && (reads(1).found || !hits(0))
+  private val used   = RegNext(VecInit(!second, second))
+  io.found := Mux(second, reads(1).found, reads(0).found)
+  io.shape := Mux(second, reads(1).shape, reads(0).shape)
+  io.seen  := Mux(second, isSeen(1), isSeen(0))
 
   val guards   = RegInit(false.B)
   val guard    = Reg(new ShapeMiss(p))
@@ -111,9 +117,9 @@ class ShapeCache(p: TracerParameters) extends Module {
   val filledBefore = RegNext(fill, false.B)
   for (w <- 0 until 2) {
     val mine   = fill && victim === w.U
-    val isSeen = accepted && io.setSeen && RegNext(hits(w)) && !fill && !filledBefore
+    val isSeen = accepted && io.setSeen && used(w) && !fill && !filledBefore
     when(sweeping || mine) { ways(w).write(writeAt, entry) }
     when(mine || isSeen) { seens(w).write(Mux(fill, fillAt, lateSet), Mux(fill, 0.U, RegNext(seenEpoch))) }
   }
-  when(fill || accepted) { older.write(Mux(fill, fillAt, lateSet), Mux(fill, ~victim, RegNext(hits(0)))) }
+  when(fill || accepted) { older.write(Mux(fill, fillAt, lateSet), Mux(fill, ~victim, used(0))) }
 }

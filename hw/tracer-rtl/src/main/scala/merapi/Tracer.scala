@@ -37,7 +37,12 @@ class Tracer(p: TracerParameters) extends Module {
   val counters = Module(new Counters(p))
 
   io.axi <> memory.io.axi
-  val windowLines = (io.windowBytes >> p.lineLog2)(p.lineAddress, 0)
+  // Of a larger window what addresses reach.
+  val windowLines = Mux(
+    (io.windowBytes >> p.windowAddressBits).orR,
+    (BigInt(1) << p.lineAddress).U,
+    (io.windowBytes >> p.lineLog2)(p.lineAddress, 0)
+  )
   memory.io.windowLines := windowLines
   memory.io.grants      := control.io.grants
   memory.io.suppress    := control.io.orders.suppress

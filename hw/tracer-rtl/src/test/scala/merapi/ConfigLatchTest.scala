@@ -82,7 +82,8 @@ class ConfigLatchTest extends BlockTest {
         }
         for (n <- needs.get(i)) if (o == 0) out += offsetAt(i) else if (s < n) out += sizeAt(i)
       }
-      if ((here(A.Shapes)._2 & (here(A.Shapes)._2 - 1)) != 0) out += sizeAt(A.Shapes)
+      val shapes = here(A.Shapes)._2
+      if ((shapes & (shapes - 1)) != 0 || shapes > Contract.TableEntriesMax * Contract.LineBytes) out += sizeAt(A.Shapes)
       for (i <- 0 until 2 if here(i) != rings(i)) out += offsetAt(i)
       out.toSet
     }
@@ -243,6 +244,16 @@ class ConfigLatchTest extends BlockTest {
             latch.clock.step(2)
             keeps(latch.io.config, latch.io.areas, tried, round & 1, s"seed $seed, round $round: $tried")
             good += 1
+          }
+          // Tables as large as they may be, and larger, where nothing else is.
+          if (round % 9 == 0) {
+            val most = Contract.TableEntriesMax * Contract.LineBytes
+            latch.io.windowLines.poke((edge + 4 * most) / 64)
+            for (i <- Seq(A.Shapes, A.Submission, A.Completion); log2 <- 0 to 2) {
+              val large = page.copy(areas = page.areas.updated(i, (edge, most << log2)))
+              val want  = if (log2 == 0) None else Some((BigInt(D.At + 16 * i + 8), most << log2))
+              assert(run(large, rings = i != A.Shapes) == want, s"seed $seed, round $round: table $i of ${most << log2}")
+            }
           }
         }
         assert(good > 12 && bad > 12, s"seed $seed: $good good ones, $bad bad ones")

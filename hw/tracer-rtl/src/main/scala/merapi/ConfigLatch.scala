@@ -122,10 +122,10 @@ class ConfigLatch(p: TracerParameters) extends Module {
   }
   private def bytes(x: UInt): UInt = Cat(x, 0.U(pageLog2.W))
   val inHand                       = Wire(new Pages)
-  inHand.first      := (offset >> pageLog2).take(pageBits)
-  inHand.count      := (size >> pageLog2).take(pageBits)
-  inHand.end        := inHand.first +& inHand.count
-  inHand.goodTable  := goodTable(size)
+  inHand.first     := (offset >> pageLog2).take(pageBits)
+  inHand.count     := (size >> pageLog2).take(pageBits)
+  inHand.end       := inHand.first +& inHand.count
+  inHand.goodTable := goodTable(size)
   val wrongSize = size === 0.U || !aligned(size, Contract.AreaAlignment) || beyond(size) ||
     bytes(inHand.end) >> p.lineLog2 > io.windowLines
 
@@ -144,10 +144,10 @@ class ConfigLatch(p: TracerParameters) extends Module {
       A.Heap.U    -> heapBytes
     ).map { case (k, v) => k -> v.pad(p.windowAddressBits) }
   )
-  val required = VecInit(Seq(A.Shapes, A.Limits, A.Live, A.Bitmap0, A.Bitmap1, A.Heap).map(step === _.U)).asUInt.orR
+  val required  = VecInit(Seq(A.Shapes, A.Limits, A.Live, A.Bitmap0, A.Bitmap1, A.Heap).map(step === _.U)).asUInt.orR
   val badShapes = step === A.Shapes.U && !area.goodTable
   val ring      = rings(step(0))
-  val moved = step < 2.U && (ring.first =/= lines(bytes(area.first)) || ring.count =/= lines(bytes(area.count)))
+  val moved     = step < 2.U && (ring.first =/= lines(bytes(area.first)) || ring.count =/= lines(bytes(area.count)))
 
   val fault = Wire(Valid(new FaultReport))
   fault.valid := false.B

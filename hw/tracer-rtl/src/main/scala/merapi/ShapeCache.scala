@@ -75,8 +75,8 @@ class ShapeCache(p: TracerParameters) extends Module {
   }
   val isSeen = seens.map(_.read(set) === seenEpoch)
   val torn   = RegInit(false.B) // an entry that was written while it was read may be anything
-  io.torn  := torn || sweeping
-  io.hit   := (hits(0) || hits(1)) && !io.torn
+  io.torn := torn || sweeping
+  io.hit  := (hits(0) || hits(1)) && !io.torn
   // A klass that was absent, and asked for again when that was not believed any more, may have an entry in each way.
   private val second = hits(1) && (reads(1).found || !hits(0))
   private val used   = RegNext(VecInit(!second, second))

@@ -83,7 +83,8 @@ class ConfigLatchTest extends BlockTest {
         for (n <- needs.get(i)) if (o == 0) out += offsetAt(i) else if (s < n) out += sizeAt(i)
       }
       val shapes = here(A.Shapes)._2
-      if ((shapes & (shapes - 1)) != 0 || shapes > Contract.TableEntriesMax * Contract.LineBytes) out += sizeAt(A.Shapes)
+      if ((shapes & (shapes - 1)) != 0 || shapes > Contract.TableEntriesMax * Contract.LineBytes)
+        out += sizeAt(A.Shapes)
       for (i <- 0 until 2 if here(i) != rings(i)) out += offsetAt(i)
       out.toSet
     }
@@ -252,7 +253,10 @@ class ConfigLatchTest extends BlockTest {
             for (i <- Seq(A.Shapes, A.Submission, A.Completion); log2 <- 0 to 2) {
               val large = page.copy(areas = page.areas.updated(i, (edge, most << log2)))
               val want  = if (log2 == 0) None else Some((BigInt(D.At + 16 * i + 8), most << log2))
-              assert(run(large, rings = i != A.Shapes) == want, s"seed $seed, round $round: table $i of ${most << log2}")
+              assert(
+                run(large, rings = i != A.Shapes) == want,
+                s"seed $seed, round $round: table $i of ${most << log2}"
+              )
             }
           }
         }

@@ -37,7 +37,7 @@ bool Shapes::read_slot(uint64_t klass_word, merapi_shape* out) const {
   uint64_t slots = uint64_t{1} << g.shape_slots_log2;
   uint32_t folded = uint32_t(klass_word ^ (klass_word >> 32));
   uint64_t home = uint64_t{folded * MERAPI_SHAPE_HASH_MULTIPLIER} >> (32 - g.shape_slots_log2);
-  for (uint64_t probe = 0; probe < std::min<uint64_t>(MERAPI_SHAPE_PROBE_LIMIT, slots); probe++) {
+  for (uint64_t probe = 0; probe < MERAPI_SHAPE_PROBE_LIMIT; probe++) {
     const merapi_shape* slot = &g.shapes[(home + probe) & (slots - 1)];
     uint64_t key = load(slot->klass_word);
     if (key == MERAPI_SHAPE_KEY_EMPTY) return false;

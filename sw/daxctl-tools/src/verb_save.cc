@@ -25,13 +25,21 @@ struct LoadOptions {
   bool create = false;
 };
 
+std::string encoded(const json& text) {
+  try {
+    return text.dump();
+  } catch (const json::type_error&) {
+    throw Failure(kUsage, "expected --note in UTF-8, found other bytes");
+  }
+}
+
 int save(const SaveOptions& o) {
   // The host's lock: a heap that a program goes on changing makes no image. Opening ends a generation that a dead host
   // left behind, which is what a device of it is waiting for.
   const Window window(o.window, nullptr, 0);
   json text = {{"saved_by", "merapi save"}};
   if (!o.note.empty()) text["note"] = o.note;
-  graph::save(window, o.image, o.bitmap, nullptr, text.dump());
+  graph::save(window, o.image, o.bitmap, nullptr, encoded(text));
   return kOk;
 }
 

@@ -35,6 +35,24 @@ std::string scratch_folder(uint64_t bytes, const std::string& beside) {
   return folder.empty() ? "." : folder.string();
 }
 
+// A window that `image` fits into, in a file that has lost its name: nothing is left behind, however its user ends.
+Window nameless_window(const Image& image) {
+  const std::string folder = scratch_folder(merapi_image_window_bytes(image.get()), image.path());
+  std::string path = folder + "/merapi-XXXXXX";
+  const int fd = mkostemp(path.data(), O_CLOEXEC);
+  if (fd < 0) throw system_failure(errno, "cannot make a file in " + folder + " to unpack " + image.path());
+  struct Remove {
+    int fd;
+    const std::string& path;
+    ~Remove() {
+      unlink(path.c_str());
+      close(fd);
+    }
+  } remove{fd, path};
+  const merapi_geometry geometry = image.geometry();
+  return Window("file:" + path, &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE);
+}
+
 }  // namespace
 
 void catch_truncation() {
@@ -87,21 +105,7 @@ bool is_image(const std::string& path) {
 }
 
 Window unpack(const Image& image) {
-  const std::string folder = scratch_folder(merapi_image_window_bytes(image.get()), image.path());
-  std::string path = folder + "/merapi-XXXXXX";
-  const int fd = mkostemp(path.data(), O_CLOEXEC);
-  if (fd < 0) throw system_failure(errno, "cannot make a file in " + folder + " to unpack " + image.path());
-  // Opened under its name, then nameless: nothing is left behind, however this ends.
-  struct Remove {
-    int fd;
-    const std::string& path;
-    ~Remove() {
-      unlink(path.c_str());
-      close(fd);
-    }
-  } remove{fd, path};
-  const merapi_geometry geometry = image.geometry();
-  Window window("file:" + path, &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE);
+  Window window = nameless_window(image);
   window.load(image);
   return window;
 }

@@ -51,6 +51,13 @@ def test_save_and_info(image):
     assert info["file_bytes"] < info["window_bytes"]
 
 
+def test_note_is_text(window_file, folder):
+    done = merapi("save", window_file, folder / "image", "--note", b"\xff".decode(errors="surrogateescape"))
+    assert done.status == USAGE
+    assert "--note in UTF-8" in done.err
+    assert not (folder / "image").exists()
+
+
 def test_verify_agrees_with_the_model(image, device):
     done = merapi("verify", image, "--socket", device.socket, "--repeat", "2", "--json")
     assert done.status == OK, done.err

@@ -2,6 +2,7 @@
 """Windows saved from running programs: traced again without the JVM, they give what a naive closure gives."""
 
 import json
+import re
 import subprocess
 
 import jvm_harness
@@ -43,6 +44,18 @@ def test_saved_window_replays(program, flags, java, device, classes, runs, devic
     stripped = replay(device_program, copy)
     for counter in ("objects_marked", "live_words", "references_read", "deferred", "shapes_seen"):
         assert stripped["counters"][counter] == report["counters"][counter], counter
+
+
+def test_cycle_to_save_never_comes(java, device, classes, runs, tmp_path):
+    image = tmp_path / "window.image"
+    window = jvm_harness.flag_of_window(f"device:{device.socket}")
+    save = [f"-XX:MerapiSaveImage={image}", "-XX:MerapiSaveImageCycle=1000"]
+    command = [window, *save, *BASE, "-Xmx160m", "-cp", classes, "GraphRewiring", "count=500", "cycles=2"]
+    result = runs(java, command, tmp_path).finish(120)
+    jvm_harness.check_ok(result)
+    expected = rf"Cannot save {image}: expected marking cycle 1000 \(MerapiSaveImageCycle\), .* ended after \d+"
+    assert re.search(expected, result.log.text("gc,merapi")), result.describe(f"expected '{expected}'")
+    assert not image.exists()
 
 
 def replay(device_program, image):

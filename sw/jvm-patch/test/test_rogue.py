@@ -164,6 +164,16 @@ def test_bitmap_returns_beside_full_collections(java, rogue_program, classes, ru
     jvm_harness.check_verified(result)
 
 
+def test_explicit_request_waits_for_marking(java, rogue_program, classes, runs, tmp_path):
+    """Every other cycle is given up. The one that replaces it marks, even if a humongous allocation starts it and its
+    pause reclaims so much that G1 alone would undo it: a System.gc() that waits has been promised a marking."""
+    mode = "garbage-bytes"
+    given = [*jvm_harness.programs()["ExplicitRequests"].flags, "cycles=600"]
+    with rogue(rogue_program, tmp_path, mode, "--times", "-1", "--after-us", "500") as device:
+        result = start(runs, java, device, classes, tmp_path, program="ExplicitRequests", given=given).finish(120)
+        check_told(result, device, mode, IN_TRACE[mode], abandoned=True)
+
+
 @pytest.mark.parametrize("mode", HARMLESS)
 def test_host_sees_through(mode, java, rogue_program, classes, runs, tmp_path):
     with rogue(rogue_program, tmp_path, mode, "--times", "3") as device:

@@ -195,7 +195,7 @@ public:
   }
 };
 
-G1MerapiImage::G1MerapiImage(G1ConcurrentMark* cm) : _cm(cm), _saved(false), _start_nanos(0), _start_cpu_nanos(0) {
+G1MerapiImage::G1MerapiImage(G1ConcurrentMark* cm) : _cm(cm), _saved(false), _start_nanos(0) {
   if (MerapiSaveImage == NULL || G1MerapiMark::instance() == NULL || ++_cycles != MerapiSaveImageCycle) {
     return;
   }
@@ -226,4 +226,11 @@ G1MerapiImage::~G1MerapiImage() {
     return;
   }
   log_info(gc, merapi)("Marking the saved cycle on the CPU took %.3f ms with %u threads", nanos / 1e6, ConcGCThreads);
+}
+
+void G1MerapiImage::report_if_unsaved() {
+  if (MerapiSaveImage != NULL && G1MerapiMark::instance() != NULL && _cycles < MerapiSaveImageCycle) {
+    log_warning(gc, merapi)("Cannot save %s: expected marking cycle %u (MerapiSaveImageCycle), the program ended after %u",
+                            MerapiSaveImage, MerapiSaveImageCycle, _cycles);
+  }
 }

@@ -33,7 +33,6 @@ class G1MerapiImage : public StackObj {
   G1ConcurrentMark* _cm;
   bool              _saved;
   jlong             _start_nanos;
-  jlong             _start_cpu_nanos;
 
   static uint _cycles;
 
@@ -43,6 +42,9 @@ public:
   ~G1MerapiImage();
 
   bool saved() const { return _saved; }
+
+  // At the VM's exit: was there a cycle to save at all?
+  static void report_if_unsaved();
 };
 
 #endif // SHARE_GC_G1_MERAPI_G1MERAPIIMAGE_HPP

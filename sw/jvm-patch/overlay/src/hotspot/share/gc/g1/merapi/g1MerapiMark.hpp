@@ -67,7 +67,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   volatile State     _state;
   uint32_t           _cycle;
   uint               _next_region;        // regions below it were submitted, or had nothing to trace
-  bool               _mark_on_cpu;        // the cycle after an abandoned one
+  bool               _mark_on_cpu;        // the next marking; it replaces an abandoned one
   bool               _abandoned;          // this cycle was abandoned and is not completed
   uint               _abandoned_full_gcs; // full collections when it was
   bool               _next_is_clear;      // the abort that goes on has nothing to clear
@@ -145,6 +145,10 @@ public:
   bool cycle_ends_abandoned();
   // After the end of a cycle: starts the retry of an abandoned one.
   void request_retry();
+  // G1Policy::concurrent_operation_is_full_mark: does the next cycle replace an abandoned
+  // one? Then it marks even if a humongous allocation asks for it and its pause
+  // frees enough: who waits for the abandoned one waits for marking.
+  static bool owes_marking() { return _instance != NULL && _instance->_mark_on_cpu; }
 
   void note_unloading() { _shapes.note_unloading(); }
   // Was the cycle that remark finishes traced by a device?

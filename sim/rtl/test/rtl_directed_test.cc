@@ -484,11 +484,56 @@ TEST_F(RtlManyObjects, AreCounted) {
   EXPECT_NEAR(double(machine_->counter(MERAPI_COUNTER_SHAPE_HITS)), nodes, nodes / 100);
 }
 
-WindowShape many_regions() {
+WindowShape many_regions(uint32_t regions = 64) {
   WindowShape s;
-  s.regions = 64;
+  s.regions = regions;
   return s;
 }
+
+// The limits of a list's next elements are read while it is followed: what is offered meanwhile waits, and with it the
+// one who goes ahead.
+class RtlListOverRegions : public RtlDirected {
+ protected:
+  RtlListOverRegions() : RtlDirected(many_regions()) {}
+};
+TEST_F(RtlListOverRegions, WaitsForLimits) {
+  const uint64_t nodes = 3000, first = region(8) - nodes / 2 * kNodeBytes;
+  for (uint64_t i = 0; i < nodes; i++) {
+    const uint64_t at = first + i * kNodeBytes;
+    klass(at, kNode);
+    if (i + 1 < nodes) refer(at + 12, at + kNodeBytes);
+  }
+  window_.mark(0, first);
+  options_.timing = {120, 120, 100, 1};
+  start();
+  ASSERT_TRUE(finish());
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes - 1);
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_SCANNED), nodes);
+}
+
+// Live words of two regions by turns that share a place on chip: sums leave it all the time, and none for a line that
+// is still being added to.
+class RtlLiveRows : public RtlDirected {
+ protected:
+  static constexpr uint32_t kApart = 8 * 256;  // lines of eight regions, and the largest table
+  RtlLiveRows() : RtlDirected(many_regions(kApart + 8)) {}
+};
+TEST_F(RtlLiveRows, AreAddedOneAfterTheOther) {
+  const uint64_t nodes = 3000;
+  auto at = [&](uint64_t i) { return region(i % 2 == 0 ? 0 : kApart) + i / 2 * kNodeBytes; };
+  for (uint64_t i = 0; i < nodes; i++) {
+    klass(at(i), kNode);
+    if (i + 1 < nodes) refer(at(i) + 12, at(i + 1));
+  }
+  window_.mark(0, at(0));
+  options_.timing = {30, 60, 100, 1};
+  start();
+  ASSERT_TRUE(finish());
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes - 1);
+  EXPECT_EQ(window_.live()[0], (nodes / 2 - 1) * kNodeBytes / 8);
+  EXPECT_EQ(window_.live()[kApart], nodes / 2 * kNodeBytes / 8);
+}
+
 class RtlEpochs : public RtlDirected {
  protected:
   RtlEpochs() : RtlDirected(many_regions()) {}

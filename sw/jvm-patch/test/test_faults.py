@@ -123,6 +123,33 @@ def test_killed_and_restarted(start, own_device, tmp_path):
     assert reasons <= expected, result.describe(f"expected reasons among {sorted(expected)}, found {sorted(reasons)}")
 
 
+def test_killed_before_a_pause(start, device_program, tmp_path):
+    """A pause does not wait for a device that is gone, however patient that one has asked its host to be."""
+    finished = tmp_path / "finished"
+    patient = ["--model", "--patience-us", 120_000_000]
+    with jvm_harness.ServedDevice(device_program, tmp_path / "device", *patient) as device:
+        flags = [*LONG, "-Xmn8m"]
+        run = start(f"device:{device.socket}", *LONG_PROGRAM, f"until={finished}", flags=flags)
+        run.wait_count("traces", 1, 60)
+        in_a_pause = False
+        for _ in range(20):
+            fallbacks = run.count("fallbacks")
+            run.wait_marking(30)
+            time.sleep(0.004)
+            device.kill()
+            # A tenth of the patience is when the host asks by itself.
+            log = run.wait_count("fallbacks", fallbacks + 1, 30)
+            device.restart()
+            in_a_pause = in_a_pause or any("a pause" in f["detail"] for f in log.fallbacks)
+            if in_a_pause:
+                break
+        finished.touch()
+        result = run.finish(90)
+    assert in_a_pause, result.describe("no kill came before a pause in 20 attempts")
+    jvm_harness.check_ok(result)
+    jvm_harness.check_verified(result)
+
+
 def test_stopped_and_woken(start, own_device, tmp_path):
     """Stopped in the middle of a trace and woken seconds later, when the CPU has marked and remarked: what the device
     does then reaches no mark of the CPU's, and it is used again."""

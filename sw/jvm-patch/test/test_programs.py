@@ -80,16 +80,31 @@ def test_other_seeds(name, seed, java, device, classes, runs, tmp_path):
     jvm_harness.check_offloaded(result, min(program.traces, 1))
 
 
+def test_lists_of_any_length(java, device, classes, runs, tmp_path):
+    """Every link of a list of References is found in the one before it, not by a round trip to the device."""
+    program, count = PROGRAMS["ReferenceLists"], 350_000
+    window = jvm_harness.flag_of_window(f"device:{device.socket}")
+    arguments = [window, *VERIFY, *flags_for(program, SETS["plain"]), "-Xms1g", "-Xmx1g"]
+    command = [*arguments, "-cp", classes, program.name, f"count={count}", "cycles=3"]
+    result = runs(java, command, tmp_path).finish(180)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_offloaded(result, 2)
+    # Links, and Finalizers and Cleaners.
+    most = max(trace["ahead"] for trace in result.log.traces)
+    assert most > 1.9 * count, result.describe(f"expected {2 * count} References followed ahead, found {most}")
+
+
 @pytest.mark.full
 def test_more_classes_than_shape_slots(java, device, classes, runs, tmp_path):
     """Classes beyond the shape table's room have no shape: slower, never wrong."""
     program = PROGRAMS["ManyClasses"]
     window = jvm_harness.flag_of_window(f"device:{device.socket}")
-    arguments = [window, *VERIFY, *flags_for(program, SETS["plain"]), "-Xmx512m", "-Xms512m"]
-    command = [*arguments, "-cp", classes, program.name, "classes=40000", "family=50", "cycles=4"]
-    result = runs(java, command, tmp_path).finish(300)
+    arguments = [window, *VERIFY, *flags_for(program, SETS["plain"]), "-Xmx1g", "-Xms1g"]
+    command = [*arguments, "-cp", classes, program.name, "classes=140000", "family=50", "cycles=4"]
+    result = runs(java, command, tmp_path).finish(600)
     jvm_harness.check_ok(result)
     jvm_harness.check_offloaded(result, 3)
+    assert "The shape table has no room for" in result.log.text("gc,merapi"), result.describe("all found room")
 
 
 @pytest.mark.parametrize("how", ["exit", "halt", "hook", "return"])

@@ -81,7 +81,7 @@ int merapi_layout_compute(const struct merapi_geometry* geometry, struct merapi_
                        region, g.heap_bytes);
   if ((status = count_or_default(&g.submission_entries, 1024, "submission entries", error)) < 0) return status;
   if ((status = count_or_default(&g.completion_entries, 4096, "completion entries", error)) < 0) return status;
-  if ((status = count_or_default(&g.shape_slots, 32768, "shape slots", error)) < 0) return status;
+  if ((status = count_or_default(&g.shape_slots, 131072, "shape slots", error)) < 0) return status;
   if (g.spill_bytes == 0) g.spill_bytes = default_spill_bytes(g.heap_bytes);
   if (g.spill_bytes % MERAPI_AREA_ALIGNMENT != 0 || g.spill_bytes > HEAP_BYTES_MAX)
     return merapi_fail(error, -EINVAL, "expected a spill area of a multiple of 4096 bytes, found %" PRIu64,

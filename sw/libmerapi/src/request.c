@@ -24,10 +24,16 @@ static int wait_for(struct merapi_window* window, bool (*acknowledged)(struct me
                     uint64_t timeout_us) {
   if (timeout_us == 0) timeout_us = window->device.patience_us;
   if (timeout_us == 0) timeout_us = MERAPI_PATIENCE_HARDWARE_US;
-  const uint64_t deadline = merapi_now_ns() + timeout_us * 1000;
-  const bool done = merapi_wait_until(window, acknowledged, value, deadline, true, REQUEST_SLICE_NS);
-  if (!atomic_load(&window->attached)) return -ENODEV;
-  return done ? 0 : -ETIMEDOUT;
+  const uint64_t deadline = merapi_deadline_ns(timeout_us);
+  for (bool spin = true;; spin = false) {
+    const uint64_t now = merapi_now_ns();
+    const uint64_t until = deadline > now + REQUEST_SLICE_NS ? now + REQUEST_SLICE_NS : deadline;
+    const bool done = merapi_wait_until(window, acknowledged, value, until, spin, REQUEST_SLICE_NS);
+    if (!atomic_load(&window->attached)) return -ENODEV;
+    if (done) return 0;
+    if (merapi_gone(window)) return -ENODEV;
+    if (until == deadline) return -ETIMEDOUT;
+  }
 }
 
 int merapi_pause(struct merapi_window* window, uint64_t timeout_us) {

@@ -58,7 +58,7 @@ TEST(Layout, DefaultsAreThoseOfTheHeader) {
   ASSERT_EQ(merapi_layout_compute(&geometry, &layout, nullptr), 0);
   EXPECT_EQ(layout.area[MERAPI_AREA_SUBMISSION].size, 1024u * 64);
   EXPECT_EQ(layout.area[MERAPI_AREA_COMPLETION].size, 4096u * 64);
-  EXPECT_EQ(layout.area[MERAPI_AREA_SHAPES].size, 32768u * 64);
+  EXPECT_EQ(layout.area[MERAPI_AREA_SHAPES].size, 131072u * 64);
 }
 
 TEST(Layout, SpillAreaHoldsTheGreysOfGraphs) {

@@ -98,7 +98,7 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _handle(window->handle()),
   _shapes(window->handle()),
   _greys(g1h, window->handle()),
-  _scan(&_greys),
+  _scan(g1h->reserved(), &_greys),
   _retry_task(new G1MerapiRetryTask()),
   _state(Host),
   _cycle(0),
@@ -284,6 +284,7 @@ bool G1MerapiMark::mark_from_roots() {
 
   G1MerapiServeTask task(this);
   _cm->_concurrent_workers->run_task(&task, 1);
+  _scan.release();
 
   bool failed;
   {
@@ -337,7 +338,7 @@ void G1MerapiMark::pause() {
     _trace._pause_max_nanos = MAX2(_trace._pause_max_nanos, waited);
     log_debug(gc, merapi)("Pause acknowledged after %.1f us", waited / 1e3);
     if (result != 0) {
-      fail("pause not acknowledged", "after %.1f ms: %s", waited / 1e6, os::strerror(-result));
+      fail(result == -ENODEV ? "device lost" : "pause not acknowledged", "a pause, after %.1f ms: %s", waited / 1e6, os::strerror(-result));
     }
   }
   abandon_if_failed();
@@ -365,8 +366,12 @@ bool G1MerapiMark::before_abort() {
   if (_state == Host) {
     return clear;
   }
-  if (_state == Device && G1MerapiLibrary::abort(_handle, 0) != 0) {
-    fail("abort not acknowledged", "by a full collection");
+  if (_state == Device) {
+    int result = G1MerapiLibrary::abort(_handle, 0);
+    if (result != 0) {
+      fail(result == -ENODEV ? "device lost" : "abort not acknowledged", "an abort by a full collection: %s",
+           os::strerror(-result));
+    }
   }
   if (_state == Failed) {
     _trace.report_fallback(_reason, _detail, true);

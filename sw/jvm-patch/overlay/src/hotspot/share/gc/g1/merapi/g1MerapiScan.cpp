@@ -27,7 +27,8 @@ static bool is_reference(oop obj) {
   return klass->is_instance_klass() && InstanceKlass::cast(klass)->is_reference_instance_klass();
 }
 
-G1MerapiScan::G1MerapiScan(G1MerapiGreys* greys) :
+G1MerapiScan::G1MerapiScan(MemRegion heap, G1MerapiGreys* greys) :
+  _heap(heap),
   _greys(greys),
   _discoverer(NULL),
   _scanned_ahead(NULL),
@@ -36,12 +37,15 @@ G1MerapiScan::G1MerapiScan(G1MerapiGreys* greys) :
 void G1MerapiScan::reset(ReferenceDiscoverer* discoverer) {
   _discoverer = discoverer;
   _ahead = 0;
+}
+
+void G1MerapiScan::release() {
   delete _scanned_ahead;
   _scanned_ahead = NULL;
 }
 
 void G1MerapiScan::scan(oop obj) {
-  if (_scanned_ahead != NULL && _scanned_ahead->contains(cast_from_oop<uintptr_t>(obj))) {
+  if (_scanned_ahead != NULL && _scanned_ahead->is_mapped() && _scanned_ahead->at(obj)) {
     return;
   }
   G1MerapiOopClosure cl(_greys, _discoverer);
@@ -61,13 +65,17 @@ void G1MerapiScan::follow_ahead(int first, OopIterateClosure* cl) {
     if (!is_reference(obj)) {
       continue;
     }
-    if (followed == AheadAtOnce || _ahead == AheadMost || SuspendibleThreadSet::should_yield()) {
+    if (followed == AheadAtOnce || SuspendibleThreadSet::should_yield()) {
       return;
     }
     if (_scanned_ahead == NULL) {
-      _scanned_ahead = new (ResourceObj::C_HEAP, mtGC) Addresses();
+      _scanned_ahead = new G1MerapiVisited(_heap);
     }
-    if (_scanned_ahead->put(cast_from_oop<uintptr_t>(obj), true)) {
+    if (!_scanned_ahead->is_mapped()) {
+      return;
+    }
+    if (!_scanned_ahead->at(obj)) {
+      _scanned_ahead->set(obj);
       obj->oop_iterate(cl);
       _ahead++;
       followed++;

@@ -18,8 +18,9 @@
 #define SHARE_GC_G1_MERAPI_G1MERAPISCAN_HPP
 
 #include "gc/g1/merapi/g1MerapiGreys.hpp"
+#include "gc/g1/merapi/g1MerapiVisited.hpp"
 #include "memory/allocation.hpp"
-#include "utilities/resourceHash.hpp"
+#include "memory/memRegion.hpp"
 
 // Scans the objects that the device defers.
 //
@@ -31,26 +32,25 @@
 // not any more is in a SATB buffer. Its mark, live words and place among the
 // greys stay the device's affair.
 class G1MerapiScan : public CHeapObj<mtGC> {
-  // Buckets for as many as are followed ahead in a cycle, some eight in each.
-  static const unsigned Buckets = 65521;
-  static const size_t   AheadMost = 512 * K;
   // Followed from one object: then the device gets its greys.
-  static const int      AheadAtOnce = 1024;
-  typedef ResourceHashtable<uint64_t, bool, primitive_hash<uint64_t>, primitive_equals<uint64_t>, Buckets,
-                            ResourceObj::C_HEAP, mtGC> Addresses;
+  static const int AheadAtOnce = 1024;
 
+  MemRegion            _heap;           // reserved
   G1MerapiGreys*       _greys;
   ReferenceDiscoverer* _discoverer;
-  Addresses*           _scanned_ahead;  // NULL: none in this cycle
+  G1MerapiVisited*     _scanned_ahead;  // NULL: none in this cycle
   size_t               _ahead;
 
   void follow_ahead(int first, OopIterateClosure* cl);
 
 public:
-  explicit G1MerapiScan(G1MerapiGreys* greys);
+  G1MerapiScan(MemRegion heap, G1MerapiGreys* greys);
 
   // A cycle starts, or has ended in any way.
   void reset(ReferenceDiscoverer* discoverer);
+  // Gives back the memory of a cycle that has ended. It takes its time: outside
+  // the suspendible thread set, when no worker serves.
+  void release();
   // By the serving worker, in the suspendible thread set. `obj` is an object.
   void scan(oop obj);
   // Objects of this cycle that were scanned before the device deferred them.

@@ -35,7 +35,8 @@ G1MerapiShapes::G1MerapiShapes(merapi_window* window) :
   _complete(false),
   _unloaded(false),
   _published(0),
-  _rejected(0) { }
+  _rejected(0),
+  _told_no_room(false) { }
 
 uint64_t G1MerapiShapes::klass_word(Klass* klass) {
   return UseCompressedClassPointers ? (uint64_t)CompressedKlassPointers::encode_not_null(klass)
@@ -129,9 +130,12 @@ void G1MerapiShapes::publish_all() {
   _instance_classes = ClassLoaderDataGraph::num_instance_classes();
   _array_classes = ClassLoaderDataGraph::num_array_classes();
   _complete = true;
+  // First those of the boot loader: they are in every program's inner loops, and
+  // the graph has them last, when a program with very many classes has left no room.
+  G1MerapiPublishLoader loader_cl(this);
+  loader_cl.do_cld(ClassLoaderData::the_null_class_loader_data());
   _published = 0;
   _rejected = 0;
-  G1MerapiPublishLoader loader_cl(this);
   ClassLoaderDataGraph::cld_do(&loader_cl);
 }
 
@@ -146,4 +150,9 @@ void G1MerapiShapes::publish() {
   }
   publish_all();
   log_debug(gc, merapi)("Published %u shapes (%u found no room)", _published, _rejected);
+  if (_rejected > 0 && !_told_no_room) {
+    _told_no_room = true;
+    log_warning(gc, merapi)("The shape table has no room for %u of %u classes: the host scans their objects",
+                            _rejected, _published + _rejected);
+  }
 }

@@ -41,6 +41,7 @@ class G1MerapiShapes : public CHeapObj<mtGC> {
   volatile bool   _unloaded;
   uint            _published;
   uint            _rejected;
+  bool            _told_no_room;      // that some found no room
 
   void publish_all();
 

@@ -23,6 +23,7 @@
 #include "gc/g1/g1RootProcessor.hpp"
 #include "gc/g1/heapRegion.inline.hpp"
 #include "gc/g1/merapi/g1MerapiVerify.hpp"
+#include "gc/g1/merapi/g1MerapiVisited.hpp"
 #include "gc/shared/gcId.hpp"
 #include "gc/shared/strongRootsScope.hpp"
 #include "logging/log.hpp"
@@ -55,38 +56,6 @@ public:
     return !_g1h->heap_region_containing(obj)->obj_allocated_since_next_marking(obj);
   }
   bool is_live(oop obj) const { return !below_limit(obj) || _bitmap->is_marked(obj); }
-};
-
-// A bit for each address of the reserved heap where an object may begin, in
-// memory that nobody has reserved: only the pages of objects that are visited
-// exist, so that a heap which is reserved and not committed costs nothing.
-class G1MerapiVisited : public StackObj {
-  HeapWord* _base;
-  size_t    _bytes;
-  void*     _memory;
-
-  BitMapView bits() const {
-    return BitMapView((BitMap::bm_word_t*)_memory, (BitMap::idx_t)_bytes * BitsPerByte);
-  }
-  BitMap::idx_t index(oop obj) const {
-    return pointer_delta(cast_from_oop<HeapWord*>(obj), _base) >> LogMinObjAlignment;
-  }
-
-public:
-  G1MerapiVisited(MemRegion heap) :
-    _base(heap.start()),
-    _bytes(align_up((heap.word_size() >> LogMinObjAlignment) / BitsPerByte, os::vm_page_size())),
-    _memory(::mmap(NULL, _bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0)) { }
-  ~G1MerapiVisited() {
-    if (is_mapped()) {
-      ::munmap(_memory, _bytes);
-    }
-  }
-
-  bool is_mapped() const { return _memory != MAP_FAILED; }
-  size_t bytes() const { return _bytes; }
-  bool at(oop obj) const { return bits().at(index(obj)); }
-  void set(oop obj) { bits().set_bit(index(obj)); }
 };
 
 // (a): depth-first over strong references, with a visited bitmap of its own.

@@ -124,6 +124,21 @@ TEST(RtlHighFault, BadReference) {
   });
 }
 
+// Its line is another lane's: arrays are cut in two.
+TEST(RtlHighFault, BadReferenceFarBehindItsArray) {
+  trials([](Trial& t) {
+    constexpr uint64_t kLength = 2000, kHeader = 24;
+    t.window.put_object_array(kMany, kHeader);
+    uint64_t from = t.anywhere(kHeader + 8 * kLength), to = t.address(t.anywhere(64)) + t.random.between(1, 7);
+    t.object(from, kMany);
+    t.word(from + 16, kLength);
+    t.word(from + kHeader + 8 * (kLength - 1 - t.random.below(kLength / 4)), to);
+    t.machine();
+    t.grey({t.address(from)});
+    t.expect(MERAPI_FAULT_BAD_REFERENCE, to, t.address(from));
+  });
+}
+
 TEST(RtlHighFault, BadReferenceOfTheHost) {
   trials([](Trial& t) {
     uint64_t to = t.address(t.anywhere(64)) + t.random.between(1, 7);

@@ -109,6 +109,13 @@ std::unique_ptr<Engine> Context::make() {
   }
 }
 
+// An abort may have ended the cycle in the same step, but not what was recorded of the first fault of a generation.
+uint32_t Context::cycle_of_fault(const EngineStatus& status, const EngineStatus& last) const {
+  const auto* record = reinterpret_cast<const merapi_fault_record*>(memory_.base + MERAPI_FAULT_RECORD_OFFSET);
+  const bool first = status.generation != last.generation || last.last_fault == MERAPI_FAULT_NONE;
+  return first && record->code == status.last_fault ? record->cycle : status.cycle;
+}
+
 Context::End Context::serve(Engine* engine) {
   const auto spin = std::chrono::microseconds(options_.spin_us);
   auto idle_since = Clock::now();
@@ -118,9 +125,9 @@ Context::End Context::serve(Engine* engine) {
   while (!stop_.load(std::memory_order_relaxed)) {
     Step step = engine->step();
     EngineStatus status = engine->status();
-    if (status.faults != last.faults) {
+    if (status.faults > last.faults) {
       spdlog::warn("{}: fault {} in cycle {}; waiting for an abort or a new handshake", name_,
-                   merapi_fault_name(status.last_fault), last.cycle);
+                   merapi_fault_name(status.last_fault), cycle_of_fault(status, last));
     }
     if (status.generation != last.generation) spdlog::debug("{}: generation {}", name_, status.generation);
     if (status.cycle != last.cycle) spdlog::debug("{}: cycle {}", name_, status.cycle);

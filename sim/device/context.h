@@ -46,6 +46,7 @@ class Context : private EngineHost {
   std::unique_ptr<Engine> make();  // null: it could not be made, which was told
   End serve(Engine* engine);
   void note(const EngineStatus& status);
+  uint32_t cycle_of_fault(const EngineStatus& status, const EngineStatus& last) const;
 
   const DeviceOptions& options_;
   merapi_lease* lease_;

@@ -25,6 +25,9 @@ struct Slot {
 Slot slots[kSlots];
 static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint8_t*>::is_always_lock_free);
 
+// Of memory that is no window.
+struct sigaction before {};
+
 void on_sigbus(int, siginfo_t* info, void*) {
   auto* address = static_cast<uint8_t*>(info->si_addr);
   for (Slot& slot : slots) {
@@ -46,7 +49,7 @@ void on_sigbus(int, siginfo_t* info, void*) {
     }
     return;
   }
-  signal(SIGBUS, SIG_DFL);  // the instruction runs again and ends the process with a core
+  sigaction(SIGBUS, &before, nullptr);  // the instruction runs again: whose it is, or a core
 }
 
 void install() {
@@ -54,7 +57,7 @@ void install() {
   action.sa_sigaction = on_sigbus;
   action.sa_flags = SA_SIGINFO | SA_NODEFER;
   sigemptyset(&action.sa_mask);
-  sigaction(SIGBUS, &action, nullptr);
+  sigaction(SIGBUS, &action, &before);
 }
 
 std::once_flag installed;

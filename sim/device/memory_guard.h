@@ -3,7 +3,7 @@
 // SIGBUS inside a window. A file may be truncated under the device (or tmpfs may be full, or a page may be poisoned).
 // The handler puts private zero pages where the memory is gone and notes what happened, so that the thread that
 // touched it goes on, finds the note at its next look and ends its context; other windows are not concerned. A SIGBUS
-// outside every window is nobody's here: default action.
+// outside every window is for the handler that was there before, or the default action.
 #ifndef MERAPI_SIM_DEVICE_MEMORY_GUARD_H_
 #define MERAPI_SIM_DEVICE_MEMORY_GUARD_H_
 

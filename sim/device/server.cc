@@ -19,6 +19,10 @@ namespace {
 // Connections that cannot be accepted stay in the listener, which would call for it without end.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
+// Of who reads the last lines.
+constexpr std::chrono::milliseconds kReaderPatience{100};
+
+// merapi_accept: hosts wait, none was refused.
 bool is_exhaustion(int status) {
   return status == -EMFILE || status == -ENFILE || status == -ENOMEM || status == -ENOBUFS;
 }
@@ -38,6 +42,7 @@ Server::Server(const DeviceOptions& options) : options_(options), printer_(optio
 }
 
 Server::~Server() {
+  printer_.output()->finish(kReaderPatience);
   for (auto& c : contexts_) c->stop();
   contexts_.clear();
   merapi_listener_close(listener_);
@@ -62,8 +67,11 @@ bool Server::open_windows() {
   for (const std::string& path : options_.windows) {
     const WindowPart part = part_of(path);
     merapi_lease* lease = nullptr;
-    if ((options_.size != 0 && merapi_make_file(part.path.c_str(), options_.size, &error) < 0) ||
-        merapi_serve_part(part.path.c_str(), part.offset, part.bytes, &lease, &error) < 0) {
+    const char* const file = part.path.c_str();
+    const int status = options_.size != 0
+                           ? merapi_serve_made(file, options_.size, part.offset, part.bytes, &lease, &error)
+                           : merapi_serve_part(file, part.offset, part.bytes, &lease, &error);
+    if (status < 0) {
       spdlog::error("cannot serve {}: {}", path, error.message);
       return false;
     }
@@ -90,8 +98,10 @@ void Server::accept_all() {
       accept_again_ = Clock::now() + kAcceptPause;
       return;
     }
-    exhausted_ = false;
-    if (status == -EAGAIN) return;
+    if (status == -EAGAIN) {
+      exhausted_ = false;
+      return;
+    }
     if (status < 0) {
       spdlog::warn("a window was refused: {}", error.message);
       continue;
@@ -134,12 +144,16 @@ int Server::run() {
   for (;;) {
     const int timeout = patience();
     const bool listens = listener_ != nullptr && timeout <= 0;
-    pollfd fds[3] = {
-        {signal_fd_, POLLIN, 0}, {wake_fd_, POLLIN, 0}, {listens ? merapi_listener_fd(listener_) : -1, POLLIN, 0}};
-    if (poll(fds, 3, listens ? -1 : timeout) < 0 && errno != EINTR) {
+    EventOutput* const output = printer_.output();
+    pollfd fds[4] = {{signal_fd_, POLLIN, 0},
+                     {wake_fd_, POLLIN, 0},
+                     {listens ? merapi_listener_fd(listener_) : -1, POLLIN, 0},
+                     {output->pending() ? output->fd() : -1, POLLOUT, 0}};
+    if (poll(fds, 4, listens ? -1 : timeout) < 0 && errno != EINTR) {
       spdlog::error("poll: {}", strerror(errno));
       return kExitServe;
     }
+    if (fds[3].revents != 0) output->send();
     if (fds[0].revents != 0 && !handle_signal()) {
       printer_.status(contexts_);
       return kExitClean;

@@ -40,7 +40,7 @@ class Server {
   int signal_fd_ = -1;
   int wake_fd_ = -1;
   uint64_t accepted_ = 0;
-  // Out of descriptors or memory: told once, and the listener is left alone until then.
+  // Out of descriptors or memory: told once while hosts wait, and the listener is left alone until then.
   bool exhausted_ = false;
   Clock::time_point accept_again_;
   std::vector<std::unique_ptr<Context>> contexts_;

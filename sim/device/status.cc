@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/device/status.h"
 
-#include <iostream>
 #include <nlohmann/json.hpp>
 
 #include "merapi/merapi.h"
@@ -32,31 +31,37 @@ json describe(const Context& c) {
           {"last_fault", merapi_fault_name(s.last_fault)}};
 }
 
-void print(const json& line) { std::cout << line.dump() << std::endl; }
+// Paths may be anything; what is not UTF-8 is replaced.
+std::string text_of(const json& event) { return event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n"; }
 
 }  // namespace
 
+void StatusPrinter::print(const std::string& line) {
+  if (lost_ != 0 && output_.put(text_of({{"event", "lost"}, {"events", lost_}}))) lost_ = 0;
+  if (lost_ != 0 || !output_.put(line)) lost_++;
+}
+
 void StatusPrinter::ready(const std::string& where) {
   if (json_) {
-    print({{"event", "ready"}, {"where", where}, {"version", MERAPI_DEVICE_VERSION}});
+    print(text_of({{"event", "ready"}, {"where", where}, {"version", MERAPI_DEVICE_VERSION}}));
   } else {
-    std::cout << "ready " << where << std::endl;
+    print("ready " + where + "\n");
   }
 }
 
 void StatusPrinter::began(const Context& context) {
-  if (json_) print({{"event", "began"}, {"context", describe(context)}});
+  if (json_) print(text_of({{"event", "began"}, {"context", describe(context)}}));
 }
 
 void StatusPrinter::ended(const Context& context) {
-  if (json_) print({{"event", "ended"}, {"context", describe(context)}});
+  if (json_) print(text_of({{"event", "ended"}, {"context", describe(context)}}));
 }
 
 void StatusPrinter::status(const std::vector<std::unique_ptr<Context>>& contexts) {
   if (!json_) return;
   json list = json::array();
   for (const auto& c : contexts) list.push_back(describe(*c));
-  print({{"event", "status"}, {"contexts", list}});
+  print(text_of({{"event", "status"}, {"contexts", list}}));
 }
 
 }  // namespace merapi::sim

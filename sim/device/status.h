@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sim/device/context.h"
+#include "sim/device/event_output.h"
 
 namespace merapi::sim {
 
@@ -21,9 +22,14 @@ class StatusPrinter {
   void ended(const Context& context);
   // All contexts: on SIGUSR1 and at the end. Only with --json.
   void status(const std::vector<std::unique_ptr<Context>>& contexts);
+  EventOutput* output() { return &output_; }
 
  private:
+  void print(const std::string& line);
+
   const bool json_;
+  EventOutput output_;
+  uint64_t lost_ = 0;  // events that nobody took, since the last one that somebody did
 };
 
 }  // namespace merapi::sim

@@ -3,6 +3,7 @@
 // merapi-age: a saved window with its heap aged. See merapi-age.1.
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -14,6 +15,7 @@
 #include "sim/replay/room.h"
 #include "sw/cli/command_line.h"
 #include "sw/cli/standard_streams.h"
+#include "sw/cli/truncation.h"
 
 namespace {
 
@@ -39,8 +41,10 @@ void run(const std::string& from, const std::string& to, const AgeOptions& optio
   text["aged_percent"] = options.percent;
   text["aged_seed"] = options.seed;
   merapi_answers answers = aged.view();
+  // Behind an image on standard output it would be a part of it.
+  std::ostream& told_in = merapi_output_is(to.c_str(), STDOUT_FILENO) ? std::cerr : std::cout;
   graph::save(window, to, image.bitmap(), &answers, text.dump());
-  std::cout << nlohmann::json{{"live", result.live}, {"moved", result.moved}}.dump() << "\n";
+  told_in << nlohmann::json{{"live", result.live}, {"moved", result.moved}}.dump() << "\n";
 }
 
 int act(int argc, char** argv) {
@@ -78,5 +82,6 @@ int act(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   merapi::cli::hold_standard_streams();
+  merapi::cli::catch_truncation("merapi-age", kCannot);
   return merapi::cli::written("merapi-age", act(argc, argv), kCannot);
 }

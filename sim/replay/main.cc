@@ -11,10 +11,13 @@
 #include "sim/replay/replay.h"
 #include "sw/cli/command_line.h"
 #include "sw/cli/standard_streams.h"
+#include "sw/cli/truncation.h"
 
 namespace {
 
 enum { kRight = 0, kWrong = 1, kUsage = 2, kCannot = 3 };
+
+constexpr uint64_t kLongestPatienceUs = UINT64_C(7) * 24 * 3600 * 1'000'000;  // a week
 
 int act(int argc, char** argv) {
   using namespace merapi::sim;
@@ -40,7 +43,8 @@ int act(int argc, char** argv) {
   app.add_option("--pauses", options.pauses, "pause the device so often as soon as it traces");
   app.add_option("--pause-every-us", options.pause_every_us, "pause the device whenever so much time went by");
   app.add_option("--patience-us", options.patience_us, "ask for a sign of life after so long without news")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{1}, kLongestPatienceUs));
   merapi::cli::refuse_negative(&app);
   try {
     merapi::cli::parse(&app, argc, argv);
@@ -75,5 +79,6 @@ int act(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   merapi::cli::hold_standard_streams();
+  merapi::cli::catch_truncation("merapi-replay", kCannot);
   return merapi::cli::written("merapi-replay", act(argc, argv), kCannot);
 }

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/replay/replay.h"
 
+#include <string.h>
+
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -95,9 +97,12 @@ ReplayResult replay(const graph::Image& image, const graph::Window& window, cons
 
 std::string to_json(const ReplayResult& r) {
   const graph::TraceResult& t = r.trace;
+  const char* const name = reinterpret_cast<const char*>(t.device.name);
+  // Names and messages of others may be anything; what is not UTF-8 is replaced.
+  const auto text = [](const json& j) { return j.dump(-1, ' ', false, json::error_handler_t::replace); };
   json out = {{"ok", r.problem.empty()},
               {"checked", r.checked},
-              {"device", reinterpret_cast<const char*>(t.device.name)},
+              {"device", std::string(name, strnlen(name, sizeof t.device.name))},
               {"kind", merapi_kind_name(t.device.kind)},
               {"deferred", t.deferred.size()},
               {"shapes_seen", t.klasses.size()},
@@ -115,9 +120,9 @@ std::string to_json(const ReplayResult& r) {
   if (r.lines.objects != 0) {
     out["lines_needed"] = {{"objects", r.lines.objects}, {"heap", r.lines.heap}, {"bitmap", r.lines.bitmap}};
   }
-  if (!r.finished) return out.dump();
+  if (!r.finished) return text(out);
   for (const auto& [index, name] : graph::counter_names()) out["counters"][name] = t.counters[index];
-  return out.dump();
+  return text(out);
 }
 
 std::string to_text(const ReplayResult& r) {

@@ -3,6 +3,7 @@
 // merapi-strip: a saved window without its program's data. See merapi-strip.1.
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
+#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <iostream>
@@ -10,6 +11,7 @@
 #include "sim/replay/strip.h"
 #include "sw/cli/command_line.h"
 #include "sw/cli/standard_streams.h"
+#include "sw/cli/truncation.h"
 
 namespace {
 
@@ -34,9 +36,11 @@ int act(int argc, char** argv) {
   spdlog::set_default_logger(spdlog::stderr_color_mt("merapi-strip"));
   spdlog::set_level(spdlog::level::warn);
   try {
+    // Behind a copy on standard output it would be a part of it.
+    std::ostream& told_in = merapi_output_is(to.c_str(), STDOUT_FILENO) ? std::cerr : std::cout;
     merapi::sim::StripResult result = merapi::sim::strip(merapi::graph::Image(from), to);
-    std::cout << result.objects << " live objects, " << result.kept_bytes << " of " << result.heap_bytes
-              << " bytes of heap kept\n";
+    told_in << result.objects << " live objects, " << result.kept_bytes << " of " << result.heap_bytes
+            << " bytes of heap kept\n";
     return kWritten;
   } catch (const std::exception& e) {
     std::cerr << "merapi-strip: " << from << ": " << e.what() << "\n";
@@ -48,5 +52,6 @@ int act(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   merapi::cli::hold_standard_streams();
+  merapi::cli::catch_truncation("merapi-strip", kCannot);
   return merapi::cli::written("merapi-strip", act(argc, argv), kCannot);
 }

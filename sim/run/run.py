@@ -9,12 +9,14 @@ write after `java`, further JVM flags included (they win over those set here):
   make run APP="-Xmx4g -cp classes Main args"     make run APP="-jar server.jar"
 
 The report is build/run/report.json, the JVM's log build/run/jvm.log.
-Status: 0 success, 1 a check failed, 2 wrong use, 130 stopped; that of a program that
-failed is the program's own (128 and the signal's number when a signal ended it).
+Status: 0 success, 1 a check failed, 2 wrong use, 130 stopped, 141 nobody reads the output
+any more; that of a program that failed is the program's own (128 and the signal's number
+when a signal ended it).
 """
 
 import argparse
 import json
+import os
 import re
 import shlex
 import signal
@@ -109,12 +111,19 @@ class Console:
 
     def __init__(self):
         self.lock = threading.Lock()
+        self.closed = False  # nobody reads what is printed
 
     def say(self, text):
         with self.lock:
-            print(text, flush=True)
+            if self.closed:
+                return
+            try:
+                print(text, flush=True)
+            except BrokenPipeError:
+                self.closed = True
 
     def copy(self, stream, mark):
+        """To the end of the stream, read or not: a program whose pipe is full does not end."""
         for line in stream:
             self.say(f"  {mark} {line.rstrip()}")
 
@@ -153,7 +162,7 @@ class Watcher:
 
 
 def run_java(java, arguments, log_path):
-    """Run the program to its end. Returns (status, log)."""
+    """Run the program to its end. Returns (status, log). BrokenPipeError when nobody reads its output any more."""
     console = Console()
     watcher = Watcher(log_path, console)
     process = subprocess.Popen(
@@ -166,7 +175,7 @@ def run_java(java, arguments, log_path):
     try:
         for thread in threads:
             thread.start()
-        while process.poll() is None:
+        while process.poll() is None and not console.closed:
             watcher.poll()
             time.sleep(0.05)
     finally:
@@ -180,12 +189,25 @@ def run_java(java, arguments, log_path):
         for thread in threads:
             thread.join(5)
         watcher.end()
+    if console.closed:
+        raise BrokenPipeError
     return process.returncode, watcher.log
 
 
 def stop_on_signal(number, _frame):
     """SIGTERM and SIGHUP end the run like Ctrl-C does: everything started here is ended first."""
     raise KeyboardInterrupt(number)
+
+
+def leave_streams():
+    """Let the interpreter end quietly when nobody reads its streams."""
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except BrokenPipeError:
+            nowhere = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(nowhere, stream.fileno())
+            os.close(nowhere)
 
 
 def device_options(args):
@@ -271,6 +293,9 @@ def main():
             return run(args)
     except DeviceError as error:
         fail(str(error))
+    except BrokenPipeError:
+        leave_streams()
+        return 128 + signal.SIGPIPE
     except KeyboardInterrupt:
         print("run: stopped; the program and its device were ended", file=sys.stderr)
         return 130

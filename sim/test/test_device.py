@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device process as hosts and administrators meet it: many windows, dead hosts, dead devices, bad windows."""
 
+import json
 import mmap
 import os
 import random
 import resource
+import select
 import signal
 import socket as sockets
 import struct
@@ -18,6 +20,7 @@ from device_processes import binary, finish
 
 # Offsets of docs/contract.md.
 VERSION, GENERATION, DEVICE_IDENTITY, DEVICE_GENERATION, FAULT = 8, 0x200, 0x400, 0x440, 0x500
+DIRECTORY, BEGIN_CYCLE = 0x80, 1
 DEVICE_MAGIC, IDLE, BAD_MAGIC, BAD_VERSION = 0x43525452, 3, 1, 2
 
 
@@ -118,6 +121,20 @@ def test_a_socket_of_another_program_is_left_alone(folder, kind):
         result = run("--model", "--socket", folder / "s")
         assert result.returncode == 3 and "another program listens there" in result.stderr
         assert (folder / "s").is_socket()
+
+
+def test_a_window_that_is_refused_keeps_its_size(start, folder):
+    device = start("--window", folder / "w", "--size", "16M")
+    device.wait_event("ready")
+    result = run("--model", "--window", folder / "w", "--size", "64M")
+    assert result.returncode == 3 and "another process serves it" in result.stderr
+    assert (folder / "w").stat().st_size == 16 << 20
+    assert device.stop() == 0
+    # What was made for nothing goes again.
+    for size, window in [("3", "new"), ("64M", f"new@{64 << 20}+{64 << 20}")]:
+        result = run("--model", "--window", folder / window, "--size", size)
+        assert result.returncode == 3 and "expected a " in result.stderr, result
+        assert not (folder / "new").exists()
 
 
 def test_ready_lines_and_clean_end(folder):
@@ -292,6 +309,104 @@ def test_out_of_descriptors(start, probes, folder):
     assert sum("Too many open files" in line for line in device.log.all) <= 2, device.log.all
 
 
+def test_the_last_descriptors_refuse_nobody(start, probes, folder):
+    """However many are left, a host waits until there are enough for all of its window."""
+    device = start("--socket", folder / "s")
+    device.wait_event("ready")
+    code, result = finish(probes(f"device:{folder}/s"))
+    assert code == 0, result
+    wait_until(lambda: device.maps_windows() == 0)
+    used = len(os.listdir(f"/proc/{device.process.pid}/fd"))
+    hard = resource.prlimit(device.process.pid, resource.RLIMIT_NOFILE)[1]
+    for free in range(8):
+        resource.prlimit(device.process.pid, resource.RLIMIT_NOFILE, (used + free, hard))
+        host = probes(f"device:{folder}/s")
+        time.sleep(0.5)
+        assert free > 4 or host.poll() is None, f"{free} free descriptors: {finish(host)}"
+        resource.prlimit(device.process.pid, resource.RLIMIT_NOFILE, (hard, hard))
+        code, result = finish(host)
+        assert code == 0, result
+        wait_until(lambda: device.maps_windows() == 0)
+    assert not any("refused" in line for line in device.log.all), device.log.all
+
+
+# ------------------------------------------------------- output nobody reads
+
+
+def test_a_reader_that_stopped_reading_stops_nothing(probes, folder):
+    out, end = os.pipe()
+    command = [binary("merapi-device"), "--model", "--json", "--socket", folder / "s"]
+    device = subprocess.Popen(command, stdout=end, stderr=subprocess.DEVNULL)
+    try:
+        wait_until((folder / "s").exists)
+        while select.select([], [end], [], 0.05)[1]:
+            device.send_signal(signal.SIGUSR1)
+        # The kernel's pages are taken; the last one may have some room left.
+        for _ in range(200):
+            device.send_signal(signal.SIGUSR1)
+            time.sleep(0.002)
+        code, result = finish(probes(f"device:{folder}/s"))
+        assert code == 0, result
+        begin = time.monotonic()
+        device.terminate()
+        assert device.wait(20) == 0
+        assert time.monotonic() - begin < 2
+    finally:
+        device.kill()
+        device.wait(10)
+        os.close(end)
+    with open(out) as lines:
+        events = [json.loads(line) for line in lines.read().splitlines(keepends=True) if line.endswith("\n")]
+    assert events[0]["event"] == "ready"
+
+
+def test_events_that_nobody_took_are_counted(folder):
+    """Once somebody reads again; each line is whole."""
+    out, end = os.pipe()
+    windows = [word for i in range(40) for word in ("--window", folder / f"w{i}")]
+    command = [binary("merapi-device"), "--model", "--json", "--size", "2M", "--log-level", "off", *windows]
+    device = subprocess.Popen(command, stdout=end)
+    os.close(end)
+    try:
+        with open(out) as lines:
+            for _ in windows:  # of each that it began, and that it is ready
+                lines.readline()
+            for _ in range(1000):  # some 10 KB each; those that come together are one
+                device.send_signal(signal.SIGUSR1)
+                time.sleep(0.002)
+            lost = seen = 0
+            device.send_signal(signal.SIGUSR1)
+            end = time.monotonic() + 60
+            while lost == 0:
+                assert time.monotonic() < end, "nothing was lost"
+                event = json.loads(lines.readline())
+                seen += 1
+                lost = event["events"] if event["event"] == "lost" else 0
+                if seen % 10 == 0:
+                    device.send_signal(signal.SIGUSR1)
+            assert 0 < lost < 1000
+            device.terminate()
+            assert json.loads(lines.readlines()[-1])["event"] == "status"
+        assert device.wait(20) == 0
+    finally:
+        device.kill()
+        device.wait(10)
+
+
+def test_paths_that_are_no_text(folder):
+    path = os.fsencode(folder) + b"/x\xff"
+    command = [binary("merapi-device"), "--model", "--json", "--window", path, "--size", "64M"]
+    device = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert json.loads(device.stdout.readline())["context"]["window"].endswith("/x\ufffd")
+        assert json.loads(device.stdout.readline())["where"].endswith("/x\ufffd")
+        device.terminate()
+        assert device.wait(20) == 0
+    finally:
+        device.kill()
+        device.communicate()
+
+
 # ------------------------------------------------------------- dead devices
 
 
@@ -351,6 +466,25 @@ def test_truncated_to_nothing_ends_the_only_context(start, folder):
     device.wait_event("ready")
     os.truncate(folder / "w", 0)
     assert device.process.wait(20) == 4
+
+
+def test_a_fault_s_cycle_is_told(start, probes, folder):
+    """Also when the cycle began in the same step."""
+    device = start("--window", folder / "w", "--size", "64M")
+    device.wait_event("ready")
+    assert finish(probes(f"file:{folder}/w"))[0] == 0
+    window = map_file(folder / "w")
+    generation = struct.unpack_from("<Q", window, GENERATION)[0] | 1
+    struct.pack_into("<QQQ", window, GENERATION, generation, 0, 0)
+    ring = struct.unpack_from("<Q", window, DIRECTORY)[0]
+    for i, opcode in enumerate((BEGIN_CYCLE, 99)):
+        struct.pack_into("<BBHI6QII", window, ring + 64 * i, opcode, 0, 0, 0, *[0] * 6, i + 1, 77)
+    struct.pack_into("<Q", window, GENERATION + 8, 2)
+    struct.pack_into("<Q", window, GENERATION, generation + 1)
+    wait_until(lambda: struct.unpack_from("<I", window, FAULT)[0] != 0)
+    wait_until(lambda: any("fault " in line for line in device.log.all))
+    (line,) = (line for line in device.log.all if "fault " in line)
+    assert "fault bad command in cycle 77;" in line
 
 
 def test_unformatted_window_is_refused(start, folder):

@@ -3,10 +3,12 @@
 
 import json
 import os
+import signal
 import subprocess
 import time
 
 import pytest
+import saved_windows
 from device_processes import BINARIES, binary
 
 
@@ -182,6 +184,84 @@ def test_copies_replace_no_device_or_pipe(program, folder):
     assert (folder / "read").stat().st_size == copy.stat().st_size
     run, result = replay(folder / "read", "--check", "--json")
     assert run.returncode == 0 and result["checked"], run
+
+
+@pytest.mark.parametrize("program", ["merapi-strip", "merapi-age"])
+@pytest.mark.parametrize("to", ["pipe", "file"])
+def test_a_copy_on_standard_output_is_a_copy_alone(program, to, folder):
+    image, _ = save(folder, 6)
+    subprocess.run([binary(program), image, folder / "copy"], check=True, capture_output=True, timeout=120)
+    script = {"pipe": '"$0" "$1" /dev/stdout | cat > "$2"', "file": '"$0" "$1" /dev/stdout > "$2"'}[to]
+    command = ["sh", "-c", script, binary(program), image, folder / "read"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 0, run
+    assert (folder / "read").stat().st_size == (folder / "copy").stat().st_size
+    assert "live" in run.stderr
+    run, result = replay(folder / "read", "--check", "--json")
+    assert run.returncode == 0 and result["checked"], run
+
+
+@pytest.mark.parametrize("options", [[], ["--json"]])
+def test_an_export_to_standard_output_is_a_dump_alone(options, folder):
+    image, _ = save(folder, 6)
+    command = [binary("merapi"), "export", image]
+    subprocess.run([*command, folder / "dump"], check=True, capture_output=True, timeout=120)
+    shell = ["sh", "-c", '"$@" | cat', "sh", *command, "/dev/stdout", *options]
+    run = subprocess.run(shell, capture_output=True, timeout=120)
+    assert run.returncode == 0, run.stderr
+    assert run.stdout == (folder / "dump").read_bytes()
+    assert b"objects" in run.stderr
+
+
+@pytest.mark.parametrize("program", ["merapi-replay", "merapi-strip", "merapi-age"])
+def test_an_image_that_becomes_smaller_is_told(program, folder):
+    """Stopped once it has mapped the image; when that was too late for the program to meet the end, once more."""
+    for _ in range(20):
+        image = saved_windows.unpack("javac", folder)
+        copy = [folder / "copy"] if program != "merapi-replay" else []
+        process = subprocess.Popen(
+            [binary(program), image, *copy], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        )
+        try:
+            while process.poll() is None and str(image) not in maps(process):
+                pass
+            if process.poll() is None:
+                process.send_signal(signal.SIGSTOP)
+                os.truncate(image, 4096)
+                process.send_signal(signal.SIGCONT)
+            _, err = process.communicate(timeout=60)
+        finally:
+            process.kill()
+            process.wait()
+        if process.returncode != 0:
+            break
+    assert process.returncode == 3, process.returncode
+    assert err.startswith(f"{program}: expected memory behind what is mapped"), err
+
+
+def maps(process):
+    try:
+        with open(f"/proc/{process.pid}/maps") as file:
+            return file.read()
+    except ProcessLookupError:
+        return ""
+
+
+@pytest.mark.parametrize("patience", ["0", "604800000001", "18446744073709551"])
+def test_a_patience_that_means_nothing_is_refused(patience, folder):
+    image, _ = save(folder, 8)
+    run, _ = replay(image, "--patience-us", patience)
+    assert run.returncode == 2 and "--patience-us" in run.stderr, run
+    run, _ = replay(image, "--patience-us", 604800000000)
+    assert run.returncode == 0, run
+
+
+def test_a_name_that_is_no_text(folder, start):
+    image, _ = save(folder, 8)
+    device = start("--socket", folder / "s", "--name", os.fsdecode(b"dev\xff"))
+    device.wait_event("ready")
+    run, result = replay(image, "--socket", folder / "s", "--json")
+    assert run.returncode == 0 and result["device"] == "dev\ufffd", run
 
 
 @pytest.mark.parametrize(

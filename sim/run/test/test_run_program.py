@@ -87,6 +87,24 @@ def test_a_failed_program_s_status(tmp_path, end, status):
     assert "the program ended with status" in done.stderr
 
 
+@pytest.mark.parametrize("end", ["while :; do echo more; done", "echo one; exec sleep 1000", "echo one; echo two"])
+def test_output_that_nobody_reads_ends_the_run(tmp_path, end):
+    """As `make run | head`: the program is ended, and the status is that of SIGPIPE."""
+    pids = tmp_path / "pids"
+    program(tmp_path / "jdk/bin/java", f"#!/bin/sh\necho $$ >> {pids}\nsleep 0.5\n{end}\n")
+    command = [sys.executable, ROOT / "sim/run/run.py", "--jdk", tmp_path / "jdk", "--app", "Main"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as run:
+        try:
+            assert run.stdout.readline().startswith("device: ")
+            assert run.stdout.readline().startswith("program: ")
+            run.stdout.close()
+            assert run.wait(30) == 141
+            assert run.stderr.read() == ""
+        finally:
+            run.kill()
+    assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
+
+
 # A java that writes these lines to the log of the runner's -Xlog flag.
 LOGGING = """#!/bin/sh
 for word; do case "$word" in -Xlog:gc*:file=*) log=${word#*:file=}; log=${log%%%%:*};; esac; done

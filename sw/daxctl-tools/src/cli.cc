@@ -27,6 +27,9 @@ int exit_of(int error_number) {
     case ENOSPC:
     case ENOTSUP:
     case ENOTDIR:
+    case EISDIR:
+    case ELOOP:
+    case ENAMETOOLONG:
       return kAbsent;
     case EBUSY:
     case EAGAIN:

@@ -55,8 +55,10 @@ CommandResult run_command(const std::vector<std::string>& command) {
     }
   }
   int status = 0;
-  while (waitpid(pid, &status, 0) < 0 && errno == EINTR) {
+  pid_t ended;
+  while ((ended = waitpid(pid, &status, 0)) < 0 && errno == EINTR) {
   }
+  if (ended < 0) throw system_failure(errno, "cannot learn how " + command.front() + " ended");
   result.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   while (!result.err.empty() && result.err.back() == '\n') result.err.pop_back();
   return result;

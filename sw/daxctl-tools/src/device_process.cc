@@ -19,6 +19,7 @@
 #include <optional>
 #include <sstream>
 
+#include "child.h"
 #include "cli.h"
 #include "processes.h"
 
@@ -27,6 +28,7 @@ namespace {
 
 constexpr int kReadyMilliseconds = 10000;
 constexpr int kEndMilliseconds = 5000;
+constexpr useconds_t kTurnMicroseconds = 10000;
 // A device gives a window back shortly after its host has ended.
 constexpr int kGiveBackMilliseconds = 2000;
 
@@ -40,15 +42,24 @@ void make_private_folder(const std::string& folder) {
                                ", found another's or another kind of file; set MERAPI_SOCKET to a path elsewhere");
 }
 
-// Held while a device is looked for, started or ended: runs do so one at a time.
+// Held while a device is looked for, started or ended: runs do so one at a time. Throws Interrupted when a signal that
+// would end this process comes before its turn.
 class Turn {
  public:
   explicit Turn(const std::string& socket) {
     const std::string path = socket + ".lock";
     fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
     if (fd_ < 0) throw system_failure(errno, "cannot make " + path);
-    while (flock(fd_, LOCK_EX) < 0)
-      if (errno != EINTR) throw system_failure(errno, "cannot lock " + path);
+    while (flock(fd_, LOCK_EX | LOCK_NB) < 0) {
+      const int code = errno, signal_number = pending_end();
+      if (code == EINTR || (code == EWOULDBLOCK && signal_number == 0)) {
+        usleep(kTurnMicroseconds);
+        continue;
+      }
+      close(fd_);
+      if (code != EWOULDBLOCK) throw system_failure(code, "cannot lock " + path);
+      throw Interrupted(signal_number, "expected a turn at " + path + ", found that another process holds it");
+    }
   }
   ~Turn() { close(fd_); }
   Turn(const Turn&) = delete;
@@ -71,6 +82,15 @@ std::string start_time(int pid) {
 
 std::string file_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
 
+// Two names of one socket, the first as the command line of process `pid` has it.
+bool same_socket(int pid, const std::string& named, const std::string& socket) {
+  if (named == socket) return true;
+  const std::filesystem::path folder = "/proc/" + std::to_string(pid) + "/cwd";
+  std::error_code error;
+  const auto theirs = std::filesystem::weakly_canonical(folder / named, error);
+  return !error && theirs == std::filesystem::weakly_canonical(socket, error) && !error;
+}
+
 // Is the process a merapi-device (or the program given in its place) for this socket? Nothing else is ever signalled.
 bool serves(int pid, const std::string& socket) {
   std::string text;
@@ -79,7 +99,7 @@ bool serves(int pid, const std::string& socket) {
   const char* given = getenv("MERAPI_DEVICE_PROGRAM");
   bool device = false;
   for (std::string word, before; std::getline(words, word, '\0'); before = word) {
-    if (before == "--socket") return device && word == socket;
+    if (before == "--socket") return device && same_socket(pid, word, socket);
     const std::string name = file_name(word);
     device |= name.rfind("merapi-device", 0) == 0 || (given != nullptr && *given != '\0' && name == file_name(given));
   }
@@ -140,12 +160,10 @@ size_t windows_of_others(int device) {
   for (int waited = 0;; waited += 10) {
     size_t served = 0, in_use = 0;
     for (const UsedWindow& window : used_windows()) {
-      const auto has = [&](bool itself) {
-        return std::any_of(window.users.begin(), window.users.end(),
-                           [&](const User& user) { return (user.pid == device) == itself; });
-      };
-      served += has(true);
-      in_use += has(true) && has(false);
+      const auto has = [&window](auto wanted) { return std::any_of(window.users.begin(), window.users.end(), wanted); };
+      if (!has([&](const User& user) { return user.pid == device; })) continue;
+      served++;
+      in_use += has([](const User& user) { return user.role == "host"; });  // not one who looks on
     }
     if (served == in_use || waited >= kGiveBackMilliseconds) return served;
     usleep(10000);
@@ -285,14 +303,14 @@ void SharedDevice::start(const std::string& engine) {
   if (said.rfind("ready ", 0) != 0) {
     kill(pid, SIGKILL);
     int status = 0;
-    waitpid(pid, &status, 0);
+    const bool ended = waitpid(pid, &status, 0) == pid && WIFEXITED(status);
     record_devices(socket_, before);
     std::string detail;
     read_text(log, &detail);
-    throw Failure(kAbsent, "expected " + program + " " + option + " to be ready at " + socket_ + ", found that it " +
-                               (WIFEXITED(status) ? "ended with status " + std::to_string(WEXITSTATUS(status))
-                                                  : "said nothing in time") +
-                               (detail.empty() ? "" : ":\n" + detail));
+    throw Failure(kAbsent,
+                  "expected " + program + " " + option + " to be ready at " + socket_ + ", found that it " +
+                      (ended ? "ended with status " + std::to_string(WEXITSTATUS(status)) : "said nothing in time") +
+                      (detail.empty() ? "" : ":\n" + detail));
   }
   started_ = true;
 }
@@ -349,6 +367,12 @@ SharedDevice::~SharedDevice() {
     say(e.what());
   }
   close(users_);
+}
+
+int run_beside_device(const std::string& socket, const std::string& engine, const std::function<int()>& child) {
+  const SignalGate gate;  // before the device starts: a Ctrl-C meanwhile waits until it can be cleaned up
+  const SharedDevice device(socket, engine);
+  return gate.run(child);
 }
 
 }  // namespace merapi::cli

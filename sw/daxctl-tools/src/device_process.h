@@ -5,6 +5,7 @@
 #ifndef MERAPI_DAXCTL_TOOLS_DEVICE_PROCESS_H_
 #define MERAPI_DAXCTL_TOOLS_DEVICE_PROCESS_H_
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -51,6 +52,11 @@ class SharedDevice {
   bool started_ = false;
   std::vector<StartedDevice> devices_;  // recorded when this run began, for when the record vanishes
 };
+
+// Runs `child` in a process of its own (SignalGate::run) while this one takes part in the device at `socket`: the
+// device is ended however the child ends, and whatever signal ends both. Throws Interrupted when one came before the
+// child.
+int run_beside_device(const std::string& socket, const std::string& engine, const std::function<int()>& child);
 
 }  // namespace merapi::cli
 

@@ -1,15 +1,18 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The merapi command. See man/merapi.1 and a page for each verb.
+#include "child.h"
 #include "cli.h"
 #include "cli/standard_streams.h"
+#include "cli/truncation.h"
 #include "options.h"
 #include "window.h"
 
 int main(int argc, char** argv) {
   using namespace merapi::cli;
   hold_standard_streams();
-  catch_truncation();
+  hear_of_children();
+  catch_truncation("merapi", kAbsent);
   Cli cli;
   add_run(cli);
   add_info(cli);

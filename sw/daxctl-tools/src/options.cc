@@ -123,20 +123,27 @@ int Cli::main(int argc, char** argv) {
   } catch (const CLI::ParseError& e) {
     return leave(parser_->app, e) == 0 ? kOk : kUsage;
   }
+  return guarded(parser_->acts.at(parser_->app.get_subcommands().front()));
+}
+
+int guarded(const std::function<int()>& act, std::string* problem) {
+  const auto told = [problem](const std::exception& e, int code) {
+    if (problem == nullptr)
+      say(e.what());
+    else
+      *problem = e.what();
+    return code;
+  };
   try {
-    return parser_->acts.at(parser_->app.get_subcommands().front())();
+    return act();
   } catch (const Failure& e) {
-    say(e.what());
-    return e.exit_code;
+    return told(e, e.exit_code);
   } catch (const graph::Broken& e) {
-    say(e.what());
-    return kFound;
+    return told(e, kFound);
   } catch (const graph::Error& e) {
-    say(e.what());
-    return exit_of(e.code);
+    return told(e, exit_of(e.code));
   } catch (const std::exception& e) {
-    say(e.what());
-    return kSystem;
+    return told(e, kSystem);
   }
 }
 

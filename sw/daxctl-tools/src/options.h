@@ -70,6 +70,9 @@ class Cli {
   std::unique_ptr<Parser> parser_;
 };
 
+// What `act` returns, or the exit code for what it throws; the words of that go to `problem`, or to stderr.
+int guarded(const std::function<int()>& act, std::string* problem = nullptr);
+
 // Each verb's own file.
 void add_info(Cli& cli);
 void add_run(Cli& cli);

@@ -7,7 +7,6 @@
 #include <limits.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
 #include <sys/sysmacros.h>
 #include <sys/un.h>
 #include <unistd.h>
@@ -18,7 +17,7 @@
 #include <map>
 #include <set>
 #include <sstream>
-#include <tuple>
+#include <utility>
 
 #include "cli.h"
 #include "merapi/contract.h"
@@ -26,7 +25,9 @@
 namespace merapi::cli {
 namespace {
 
-const char kMemoryName[] = "/memfd:merapi-window";
+const char kMemoryFile[] = "/memfd:";
+const char kMemoryWindow[] = "/memfd:merapi-window";
+const char kDeleted[] = " (deleted)";
 
 bool is_number(const char* text) {
   return *text != '\0' && std::all_of(text, text + strlen(text), [](unsigned char c) { return isdigit(c) != 0; });
@@ -63,12 +64,10 @@ void each_descriptor(int pid, const std::function<void(const Descriptor&)>& visi
   closedir(fds);
 }
 
-using FileId = std::pair<dev_t, ino_t>;
-
 // Files on which somebody holds a window's lock, of an open file description: byte 0 (host), or those from 1 on or from
 // the second byte of a part of the file on (device).
-std::set<FileId> locked_files() {
-  std::set<FileId> found;
+std::set<std::pair<dev_t, ino_t>> locked_files() {
+  std::set<std::pair<dev_t, ino_t>> found;
   std::string text;
   read_text("/proc/locks", &text);
   std::istringstream lines(text);
@@ -113,7 +112,34 @@ bool read_identity(const std::string& path, uint64_t* host, uint64_t* device) {
   return fine;
 }
 
-bool is_device_command(const std::string& command) { return command.rfind("merapi-device", 0) == 0; }
+bool begins_with(const std::string& text, const std::string& head) { return text.rfind(head, 0) == 0; }
+
+// Is this what is at the path here? The path is one of another process, of another mount namespace perhaps.
+bool is_at(const std::string& path, const FileId& id) {
+  struct stat status {};
+  return stat(path.c_str(), &status) == 0 && file_id(status) == id;
+}
+
+std::string without_deleted(const std::string& target) {
+  const size_t length = strlen(kDeleted);
+  const bool marked = target.size() > length && target.compare(target.size() - length, length, kDeleted) == 0;
+  return marked ? target.substr(0, target.size() - length) : target;
+}
+
+// What the link and the file itself say.
+void describe(const Descriptor& d, UsedWindow* window) {
+  const bool dax = S_ISCHR(d.status.st_mode);
+  const bool memory = !dax && d.status.st_nlink == 0 && begins_with(d.target, kMemoryFile);
+  const std::string transport = dax ? "dax:" : "file:";
+  // A name that means the window here is better than one that ends with the process.
+  const bool named = is_at(d.target, window->id);
+  if (!window->name.empty() && !named) return;
+  window->kind = dax ? "dax" : memory ? "memory" : d.status.st_nlink == 0 ? "removed" : "file";
+  window->name = transport + (named ? d.target : d.path);
+  window->label = named ? d.target : without_deleted(memory ? d.target.substr(strlen(kMemoryFile)) : d.target);
+}
+
+bool is_device_command(const std::string& command) { return begins_with(command, "merapi-device"); }
 
 }  // namespace
 
@@ -124,25 +150,30 @@ std::string command_of(int pid) {
   return text.substr(text.rfind('/') + 1);
 }
 
+FileId file_id(const struct stat& status) {
+  if (S_ISCHR(status.st_mode)) return {0, 0, status.st_rdev};
+  return {status.st_dev, status.st_ino, 0};
+}
+
 std::vector<UsedWindow> used_windows() {
-  const std::set<FileId> locked = locked_files();
-  std::map<std::tuple<dev_t, ino_t, dev_t>, UsedWindow> found;
+  const auto locked = locked_files();
+  std::map<FileId, UsedWindow> found;
   each_process([&](int pid) {
-    std::set<std::tuple<dev_t, ino_t, dev_t>> seen;  // a process is one user, however often it has the window open
+    std::set<FileId> seen;  // a process is one user, however often it has the window open
     each_descriptor(pid, [&](const Descriptor& d) {
-      const bool memory = d.target.rfind(kMemoryName, 0) == 0;
+      const bool memory = begins_with(d.target, kMemoryWindow) && S_ISREG(d.status.st_mode) && d.status.st_nlink == 0;
       const bool dax = is_dax(d.status);
       const bool file = !memory && S_ISREG(d.status.st_mode) && locked.count({d.status.st_dev, d.status.st_ino}) != 0;
       if (!memory && !dax && !file) return;
-      const std::tuple<dev_t, ino_t, dev_t> id{d.status.st_dev, dax ? 0 : d.status.st_ino, d.status.st_rdev};
+      const FileId id = file_id(d.status);
       if (!seen.insert(id).second) return;
       uint64_t host = 0, device = 0;
       const bool is_window = dax || read_identity(d.path, &host, &device);
       if (file && !is_window) return;  // somebody else's locks
       UsedWindow& window = found[id];
-      window.kind = memory ? "memory" : dax ? "dax" : "file";
+      window.id = id;
       window.bytes = uint64_t(d.status.st_size);
-      if (window.name.empty()) window.name = dax ? "dax:" + d.target : "file:" + (memory ? d.path : d.target);
+      describe(d, &window);
       const std::string command = command_of(pid);
       const bool is_device = is_device_command(command) || uint64_t(pid) == device;
       window.users.push_back({pid, command, is_device ? "device" : uint64_t(pid) == host ? "host" : "user", d.path});
@@ -151,6 +182,23 @@ std::vector<UsedWindow> used_windows() {
   std::vector<UsedWindow> windows;
   for (auto& [id, window] : found) windows.push_back(std::move(window));
   return windows;
+}
+
+graph::Window inspect(const UsedWindow& window) {
+  const std::string transport = window.kind == "dax" ? "dax:" : "file:";
+  std::string problem = "expected a process that has " + window.name + " open, found none";
+  int code = -ENOENT;
+  for (const User& user : window.users) {
+    try {
+      graph::Window opened = graph::Window::inspect(transport + user.path);
+      // Looked at afterwards: a process that has ended meanwhile may have had its number taken by another.
+      if (is_at(user.path, window.id)) return opened;
+    } catch (const graph::Error& e) {
+      problem = e.what();
+      code = e.code;
+    }
+  }
+  throw graph::Error(code, problem);
 }
 
 std::vector<User> users_of(dev_t device, ino_t inode, dev_t rdev) {
@@ -186,7 +234,7 @@ std::string window_name(const std::string& name) {
       if (!found.empty())
         throw Failure(kUsage, "expected one window in process " + std::to_string(pid) +
                                   ", found several; use a name that 'merapi list' shows");
-      found = window.kind == "dax" ? window.name : "file:" + user.path;
+      found = (window.kind == "dax" ? "dax:" : "file:") + user.path;
     }
   }
   if (found.empty())

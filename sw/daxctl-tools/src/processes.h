@@ -4,11 +4,15 @@
 #ifndef MERAPI_DAXCTL_TOOLS_PROCESSES_H_
 #define MERAPI_DAXCTL_TOOLS_PROCESSES_H_
 
+#include <sys/stat.h>
 #include <sys/types.h>
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
+
+#include "graph/window.h"
 
 namespace merapi::cli {
 
@@ -19,9 +23,20 @@ struct User {
   std::string path;     // /proc/PID/fd/N: opens the window
 };
 
+// What a file is, under whatever name.
+struct FileId {
+  dev_t device = 0;
+  ino_t inode = 0;
+  dev_t rdev = 0;  // of a character device, which has no inode here
+  auto operator<=>(const FileId&) const = default;
+};
+FileId file_id(const struct stat& status);
+
 struct UsedWindow {
-  std::string kind;  // "memory" (made on demand), "file" or "dax"
-  std::string name;  // name for other verbs
+  std::string kind;   // "memory" (a file without a name from its start), "removed" (one that lost it), "file" or "dax"
+  std::string name;   // name for other verbs, which opens this very window
+  std::string label;  // what its users call it: a path of theirs, or the memory file's name
+  FileId id;
   uint64_t bytes = 0;
   std::vector<User> users;
 };
@@ -31,6 +46,10 @@ std::string command_of(int pid);
 
 // Windows that processes have open now; only those of processes that the caller may look into.
 std::vector<UsedWindow> used_windows();
+
+// Opens it to look only, as one of its users has it open and whatever is at the path that they opened. Throws
+// graph::Error.
+graph::Window inspect(const UsedWindow& window);
 
 // Processes that have this file or device open, this one excepted.
 std::vector<User> users_of(dev_t device, ino_t inode, dev_t rdev);

@@ -159,7 +159,7 @@ void check_windows(Findings* f) {
   for (const UsedWindow& w : used_windows()) {
     const std::string check = "window " + w.name;
     try {
-      const Window window = Window::inspect(w.name);
+      const Window window = inspect(w);
       const ControlPage c(window);
       if (c.fault.code != MERAPI_FAULT_NONE)
         f->add(check, Verdict::kBad, "fault " + graph::fault_name(c.fault.code), "merapi info " + w.name);

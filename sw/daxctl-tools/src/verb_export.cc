@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include <filesystem>
+#include <iostream>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -209,15 +210,19 @@ int run_export(const Options& o) {
     window.emplace(o.from, nullptr, 0);
   }
   const graph::ObjectGraph heap(*window);
+  // Behind a dump on standard output the summary would be a part of it.
+  const bool apart = merapi_output_is(o.to.c_str(), STDOUT_FILENO);
   DumpWriter out(o.to);
   const json result = Exporter(heap, answers, bitmap, &out).run();
   out.commit();
-  if (o.as_json) {
+  if (o.as_json && apart) {
+    std::cerr << result.dump(1) << "\n";
+  } else if (o.as_json) {
     print(result);
   } else {
-    printf("%s: %s objects, %s edges, %s roots, %s\n", o.to.c_str(), human_count(result["objects"]).c_str(),
-           human_count(result["edges"]).c_str(), human_count(result["roots"]).c_str(),
-           human_bytes(result["bytes"]).c_str());
+    fprintf(apart ? stderr : stdout, "%s: %s objects, %s edges, %s roots, %s\n", o.to.c_str(),
+            human_count(result["objects"]).c_str(), human_count(result["edges"]).c_str(),
+            human_count(result["roots"]).c_str(), human_bytes(result["bytes"]).c_str());
   }
   return kOk;
 }

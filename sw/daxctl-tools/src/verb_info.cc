@@ -85,7 +85,10 @@ json describe_image(const Image& image) {
       {"text", image_text(image)}};
 }
 
-std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : value.dump(); }
+// As print does.
+std::string json_of(const json& value) { return value.dump(-1, ' ', false, json::error_handler_t::replace); }
+
+std::string text_of(const json& value) { return value.is_string() ? value.get<std::string>() : json_of(value); }
 
 void show_window(const json& w) {
   const json& config = w["config"];
@@ -133,7 +136,7 @@ void show_image(const json& i) {
   printf("answers     %" PRIu64 " objects, %" PRIu64 " klasses, %" PRIu64 " references\n",
          i["answers"]["objects"].get<uint64_t>(), i["answers"]["klasses"].get<uint64_t>(),
          i["answers"]["references"].get<uint64_t>());
-  printf("text        %s\n", i["text"].dump().c_str());
+  printf("text        %s\n", json_of(i["text"]).c_str());
 }
 
 int info(const Options& o) {

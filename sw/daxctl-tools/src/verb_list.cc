@@ -80,9 +80,10 @@ json list_dax() {
 json list_windows(const std::vector<UsedWindow>& windows) {
   json all = json::array();
   for (const UsedWindow& w : windows) {
-    json entry = {{"window", w.name}, {"kind", w.kind}, {"bytes", w.bytes}, {"users", list_users(w.users)}};
+    json entry = {
+        {"window", w.name}, {"kind", w.kind}, {"label", w.label}, {"bytes", w.bytes}, {"users", list_users(w.users)}};
     try {
-      const Window window = Window::inspect(w.name);
+      const Window window = inspect(w);
       const ControlPage control(window);
       entry["bytes"] = window.bytes();
       entry["attached"] = control.attached();
@@ -133,6 +134,14 @@ std::string place_text(const json& dax) {
   return " from " + human_bytes(dax["offset"]) + " of " + dax["expander"].get<std::string>() + " on";
 }
 
+// What a window is, where its name does not tell.
+std::string origin_text(const json& window) {
+  const std::string name = window["window"], kind = window["kind"], label = window["label"];
+  if (kind == "memory") return " (memory)";
+  if (kind == "removed") return " (removed " + label + ")";
+  return name.substr(name.find(':') + 1) == label ? "" : " (" + label + " elsewhere)";
+}
+
 void show(const json& all) {
   for (const json& e : all["expanders"])
     printf("expander  %-8s volatile %s, persistent %s, serial %s, driver %s\n",
@@ -148,7 +157,8 @@ void show(const json& all) {
            human_bytes(d["bytes"]).c_str(), place_text(d).c_str(), human_bytes(d["align"]).c_str(),
            d["mode"].get<std::string>().c_str(), users_text(d["users"]).c_str());
   for (const json& w : all["windows"]) {
-    printf("window    %s  %s", w["window"].get<std::string>().c_str(), human_bytes(w["bytes"]).c_str());
+    printf("window    %s%s  %s", w["window"].get<std::string>().c_str(), origin_text(w).c_str(),
+           human_bytes(w["bytes"]).c_str());
     if (w.contains("problem")) {
       printf("; %s", w["problem"].get<std::string>().c_str());
     } else {

@@ -1,12 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // merapi replay and merapi verify: a saved window on a device, without the program that made it.
+#include <sys/wait.h>
+
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "child.h"
 #include "cli.h"
+#include "cli/standard_streams.h"
 #include "device_process.h"
 #include "graph/closure.h"
 #include "graph/trace.h"
@@ -27,31 +31,10 @@ struct Options {
   bool verify = false;
 };
 
-// The window to work in, with the image's contents.
-class Stage {
- public:
-  Stage(const Options& o, const Image& image) {
-    const merapi_geometry geometry = image.geometry();
-    std::string name = o.window;
-    if (name.empty()) {
-      const std::string socket = o.socket.empty() ? default_socket() : o.socket;
-      device_.emplace(socket, o.device);
-      name = "device:" + socket;
-    }
-    window_.emplace(name, &geometry, MERAPI_OPEN_FORMAT);
-  }
-  Window& window() { return *window_; }
-
- private:
-  std::optional<SharedDevice> device_;  // ended after the window is closed
-  std::optional<Window> window_;
-};
-
-int replay(const Options& o) {
-  const Image image(o.image);
+int replay_in(const std::string& name, const Image& image, const Options& o) {
   const graph::Answers answers(image.answers());
-  Stage stage(o, image);
-  const Window& window = stage.window();
+  const merapi_geometry geometry = image.geometry();
+  const Window window(name, &geometry, MERAPI_OPEN_FORMAT);
   const uint32_t bitmap = image.bitmap();
   json result = {{"image", o.image}, {"text", image_text(image)}, {"runs", json::array()}};
   bool good = true;
@@ -93,6 +76,24 @@ int replay(const Options& o) {
   }
   if (o.as_json) print(result);
   return good ? kOk : kFound;
+}
+
+int replay(const Options& o) {
+  const Image image(o.image);
+  if (!o.window.empty()) return replay_in(o.window, image, o);
+  const std::string socket = o.socket.empty() ? default_socket() : absolute_socket(o.socket);
+  const auto child = [&] {
+    return written("merapi", guarded([&] { return replay_in("device:" + socket, image, o); }), kSystem);
+  };
+  int status = 0;
+  try {
+    status = run_beside_device(socket, o.device, child);
+  } catch (const Interrupted& e) {
+    say(e.what());
+    die_of(e.signal_number);
+  }
+  if (WIFSIGNALED(status)) die_of(WTERMSIG(status));
+  return WEXITSTATUS(status);
 }
 
 void add(Cli& cli, const std::string& name, const std::string& description, bool verify) {

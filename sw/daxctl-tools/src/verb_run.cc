@@ -3,20 +3,18 @@
 // merapi run: a Java program with its heap in a window. Passes signals and the exit status through.
 #include <errno.h>
 #include <sched.h>
-#include <signal.h>
 #include <string.h>
-#include <sys/prctl.h>
-#include <sys/resource.h>
-#include <sys/signalfd.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #include <filesystem>
+#include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <sstream>
 
+#include "child.h"
 #include "cli.h"
 #include "device_process.h"
 #include "options.h"
@@ -25,7 +23,8 @@
 namespace merapi::cli {
 namespace {
 
-// As env(1) and timeout(1) have it: the program's own status lies below.
+// As env(1) and timeout(1) have it: the program's own status lies below. A command line that is wrong is kUsage, as it
+// is for every verb.
 enum RunExit { kOwnFailure = 125, kCannotExecute = 126, kNotFound = 127 };
 
 struct Options {
@@ -36,6 +35,12 @@ struct Options {
   bool verify = false;
   bool dry_run = false;
   std::vector<std::string> command;
+};
+
+// What is run, and the variables that are set for it.
+struct Plan {
+  std::vector<std::string> command;
+  std::map<std::string, std::string> environment;
 };
 
 bool starts_with(const std::string& text, const std::string& head) { return text.rfind(head, 0) == 0; }
@@ -107,75 +112,17 @@ std::vector<std::string> jvm_flags(const Options& o, const std::string& window) 
   return flags;
 }
 
-// Terminal signals reach the program by themselves, since it is in our process group; others are passed on.
-void pass_on(pid_t child, const signalfd_siginfo& info) {
-  if (info.ssi_code != SI_KERNEL) kill(child, int(info.ssi_signo));
-}
-
-const int kPassed[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2, SIGCONT};
-
-class SignalGate {
- public:
-  SignalGate() {
-    sigset_t mask;
-    sigemptyset(&mask);
-    for (const int s : kPassed) sigaddset(&mask, s);
-    sigaddset(&mask, SIGCHLD);
-    sigprocmask(SIG_BLOCK, &mask, &before_);
-    fd_ = signalfd(-1, &mask, SFD_CLOEXEC);
-    if (fd_ < 0) throw system_failure(errno, "signalfd");
-  }
-  ~SignalGate() { close(fd_); }
-  void open_in_child() const { sigprocmask(SIG_SETMASK, &before_, nullptr); }
-  int fd() const { return fd_; }
-
- private:
-  sigset_t before_;
-  int fd_;
-};
-
-int wait_for(pid_t child, const SignalGate& gate) {
-  for (;;) {
-    int status = 0;
-    const pid_t ended = waitpid(child, &status, WNOHANG);
-    if (ended == child) return status;
-    signalfd_siginfo info{};
-    if (read(gate.fd(), &info, sizeof info) == ssize_t(sizeof info) && info.ssi_signo != SIGCHLD) pass_on(child, info);
-  }
-}
-
-int spawn(const std::vector<std::string>& command, const SignalGate& gate) {
+int execute(const Plan& plan) {
+  for (const auto& [name, value] : plan.environment) setenv(name.c_str(), value.c_str(), 1);
   std::vector<char*> arguments;
-  for (const std::string& a : command) arguments.push_back(const_cast<char*>(a.c_str()));
+  for (const std::string& a : plan.command) arguments.push_back(const_cast<char*>(a.c_str()));
   arguments.push_back(nullptr);
-  const pid_t own = getpid();
-  const pid_t child = fork();
-  if (child < 0) throw system_failure(errno, "cannot start " + command.front());
-  if (child == 0) {
-    // A killed `merapi run` does not leave its program behind.
-    prctl(PR_SET_PDEATHSIG, SIGTERM);
-    if (getppid() != own) _exit(kOwnFailure);
-    gate.open_in_child();
-    execvp(arguments[0], arguments.data());
-    const int code = errno;
-    const std::string text = "merapi: cannot run " + command.front() + ": " + strerror(code) + "\n";
-    (void)!write(STDERR_FILENO, text.data(), text.size());
-    _exit(code == ENOENT ? kNotFound : kCannotExecute);
-  }
-  return wait_for(child, gate);
-}
-
-// End as the program ended: by the same signal, without a second core.
-[[noreturn]] void die_of(int signal_number) {
-  const rlimit no_core{0, 0};
-  setrlimit(RLIMIT_CORE, &no_core);
-  signal(signal_number, SIG_DFL);
-  sigset_t only;
-  sigemptyset(&only);
-  sigaddset(&only, signal_number);
-  sigprocmask(SIG_UNBLOCK, &only, nullptr);
-  raise(signal_number);
-  _exit(128 + signal_number);
+  forget_children();
+  execvp(arguments[0], arguments.data());
+  const int code = errno;
+  const std::string text = "merapi: cannot run " + plan.command.front() + ": " + strerror(code) + "\n";
+  (void)!write(STDERR_FILENO, text.data(), text.size());
+  return code == ENOENT ? kNotFound : kCannotExecute;
 }
 
 // One option as JDK_JAVA_OPTIONS takes it: quotes group, and nothing escapes them (JLI_AddArgsFromEnvVar).
@@ -194,8 +141,9 @@ std::string absolute_window(const std::string& window) {
   return window;
 }
 
-std::vector<std::string> complete_command(const Options& o, const std::string& window) {
-  std::vector<std::string> command = o.command;
+Plan complete(const Options& o, const std::string& window) {
+  Plan plan{o.command, {}};
+  std::vector<std::string>& command = plan.command;
   bool given = false;
   for (const std::string& argument : command) given |= starts_with(argument, "-XX:MerapiWindow=");
   if (given) throw Failure(kOwnFailure, "expected a command without -XX:MerapiWindow, found one; use --window instead");
@@ -203,39 +151,37 @@ std::vector<std::string> complete_command(const Options& o, const std::string& w
   if (is_java(command.front())) {
     if (command.front() == "java") command.front() = java_of(o);
     command.insert(command.begin() + 1, flags.begin(), flags.end());
-    return command;
+    return plan;
   }
   // Not java itself: a script, a build tool. The java launcher that it starts reads JDK_JAVA_OPTIONS.
   std::string options;
   if (const char* before = getenv("JDK_JAVA_OPTIONS"); before != nullptr) options = before;
   for (const std::string& flag : flags) options += (options.empty() ? "" : " ") + quoted(flag);
-  setenv("JDK_JAVA_OPTIONS", options.c_str(), 1);
+  plan.environment["JDK_JAVA_OPTIONS"] = options;
   const std::string java = java_of(o);
   if (java != "java") {
     const std::string folder = std::filesystem::path(java).parent_path().string();
     const char* path = getenv("PATH");
-    setenv("PATH", (folder + ":" + (path == nullptr ? "/usr/bin:/bin" : path)).c_str(), 1);
-    setenv("JAVA_HOME", std::filesystem::path(folder).parent_path().c_str(), 1);
+    plan.environment["PATH"] = folder + ":" + (path == nullptr ? "/usr/bin:/bin" : path);
+    plan.environment["JAVA_HOME"] = std::filesystem::path(folder).parent_path().string();
   }
-  return command;
+  return plan;
 }
 
 int run_inside(const Options& o) {
   const bool own_window = o.window.empty();
   const std::string socket = o.socket.empty() ? default_socket() : absolute_socket(o.socket);
   const std::string window = own_window ? "device:" + socket : absolute_window(o.window);
-  const std::vector<std::string> command = complete_command(o, window);
+  const Plan plan = complete(o, window);
   if (o.dry_run) {
-    print(json{{"window", window}, {"command", command}, {"device_runs", !own_window || socket_answers(socket)}});
+    print(json{{"window", window},
+               {"command", plan.command},
+               {"environment", plan.environment},
+               {"device_runs", !own_window || socket_answers(socket)}});
     return kOk;
   }
-  SignalGate gate;  // before the device starts: a Ctrl-C meanwhile waits until it can be cleaned up
-  int status = 0;
-  {
-    std::unique_ptr<SharedDevice> device;
-    if (own_window) device = std::make_unique<SharedDevice>(socket, o.device);
-    status = spawn(command, gate);
-  }
+  const auto program = [&plan] { return execute(plan); };
+  const int status = own_window ? run_beside_device(socket, o.device, program) : SignalGate().run(program);
   if (WIFSIGNALED(status)) die_of(WTERMSIG(status));
   return WEXITSTATUS(status);
 }
@@ -243,6 +189,9 @@ int run_inside(const Options& o) {
 int run(const Options& o) {
   try {
     return run_inside(o);
+  } catch (const Interrupted& e) {
+    say(e.what());
+    die_of(e.signal_number);
   } catch (const std::exception& e) {
     say(e.what());
     return kOwnFailure;

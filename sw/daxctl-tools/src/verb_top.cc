@@ -2,11 +2,13 @@
 //
 // merapi top: live counters of windows.
 #include <signal.h>
+#include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <cerrno>
 #include <chrono>
 #include <cmath>
 #include <cstdio>
@@ -42,14 +44,23 @@ struct Sample {
 // its end to the next one's begin.
 constexpr double kLook = 0.02;
 
+// Between two looks at whether a window is still there: an open window keeps the memory of one whose users have gone.
+constexpr std::chrono::seconds kPresence(1);
+
 // A window under observation. It stays open, so that a rate is of one and the same window.
 struct Watched {
   std::string name;
   std::string users;
+  std::optional<UsedWindow> used;  // found in use, not named by the user
   std::optional<Window> window;
+  std::string path;  // where it is as long as it is there
+  FileId id;
+  Clock::time_point looked;                            // for its presence
+  bool gone = false;                                   // for good, with its process
   std::optional<Sample> first, now;                    // of the interval: where it began, the last look
   std::array<uint64_t, MERAPI_COUNTER_COUNT> grown{};  // in the interval, over all its cycles
   std::string problem;
+  int status = kOk;  // exit code for the problem
 };
 
 volatile sig_atomic_t ended = 0;
@@ -69,17 +80,72 @@ std::string users_text(const std::vector<User>& users) {
   return text;
 }
 
-void sample(Watched* w) {
-  try {
-    if (!w->window) w->window.emplace(Window::inspect(window_name(w->name)));
-    Sample next{Clock::now(), ControlPage(*w->window)};
-    if (w->now) add_growth(w->now->control, next.control, w);
-    w->now = std::move(next);
-    if (!w->first) w->first = w->now;
-    w->problem.clear();
-  } catch (const std::exception& e) {
-    w->problem = e.what();
+std::string path_in(const std::string& name) {
+  if (name.rfind("pci:", 0) == 0) return name.substr(name.find(',') + 1);
+  return name.rfind("dax:", 0) == 0 ? name.substr(4) : path_of(name);
+}
+
+bool of_process(const Watched& w) { return w.path.rfind("/proc/", 0) == 0; }
+
+void open_window(Watched* w) {
+  if (w->used) {
+    w->window.emplace(inspect(*w->used));
+    w->path = w->used->users.front().path;
+    w->id = w->used->id;
+    return;
   }
+  const std::string name = window_name(w->name);
+  struct stat status {};
+  Window window = Window::inspect(name);
+  w->path = path_in(name);
+  if (stat(w->path.c_str(), &status) < 0) throw system_failure(errno, w->path);
+  w->id = file_id(status);
+  w->window.emplace(std::move(window));
+}
+
+bool is_there(const Watched& w) {
+  const auto same = [&](const std::string& path) {
+    struct stat status {};
+    return stat(path.c_str(), &status) == 0 && file_id(status) == w.id;
+  };
+  if (!w.used) return same(w.path);
+  const auto& users = w.used->users;
+  return std::any_of(users.begin(), users.end(), [&](const User& user) { return same(user.path); });
+}
+
+void give_up(Watched* w) {
+  w->window.reset();
+  w->first.reset();
+  w->now.reset();
+  w->grown = {};
+  w->gone = of_process(*w);
+  throw Failure(kAbsent, w->gone ? "expected it to stay in use, found that its process has ended or closed it; "
+                                   "'merapi list' shows those in use"
+                                 : "expected the same file at " + w->path +
+                                       ", found none or another; make the window there again");
+}
+
+void look_at(Watched* w) {
+  const Clock::time_point now = Clock::now();
+  if (!w->gone && now - w->looked >= kPresence) {
+    w->looked = now;
+    if (w->window && !is_there(*w)) give_up(w);
+    if (!w->window) open_window(w);
+  }
+  if (!w->window) return;
+  Sample next{now, ControlPage(*w->window)};
+  if (w->now) add_growth(w->now->control, next.control, w);
+  w->now = std::move(next);
+  if (!w->first) w->first = w->now;
+  w->problem.clear();
+}
+
+void sample(Watched* w) {
+  const auto look = [w] {
+    look_at(w);
+    return int(kOk);
+  };
+  w->status = guarded(look, &w->problem);
 }
 
 void find_windows(std::vector<Watched>* watched) {
@@ -89,7 +155,8 @@ void find_windows(std::vector<Watched>* watched) {
     w.name = used.name;
     w.users = users_text(used.users);
     for (Watched& old : *watched)
-      if (old.name == used.name && old.users == w.users) w = std::move(old);
+      if (old.id == used.id && old.users == w.users && !old.gone) w = std::move(old);
+    w.used = used;
     next.push_back(std::move(w));
   }
   *watched = std::move(next);
@@ -181,7 +248,7 @@ int top(const Options& o) {
   look();
   // A window named by the user that cannot be read at all is his mistake; one that goes away later is news.
   for (const Watched& w : watched)
-    if (!o.names.empty() && !w.problem.empty()) throw Failure(kAbsent, w.name + ": " + w.problem);
+    if (!o.names.empty() && !w.problem.empty()) throw Failure(w.status, w.name + ": " + w.problem);
   // Until standard output fails, too: nobody sees the rest.
   do {
     const auto end = Clock::now() + std::chrono::duration<double>(o.interval);

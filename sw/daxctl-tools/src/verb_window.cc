@@ -6,8 +6,10 @@
 #include <unistd.h>
 
 #include <cstdio>
+#include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <regex>
 
 #include "cli.h"
 #include "options.h"
@@ -75,8 +77,22 @@ int create_dax(const CreateOptions& o) {
   return kOk;
 }
 
+// A name that dax devices have, whether there is such a device or not.
+bool names_dax(const std::string& where) {
+  static const std::regex name("(dax:.*|(/dev/)?dax[0-9]+[.][0-9]+)");
+  return where.rfind("file:", 0) != 0 && (std::regex_match(where, name) || find_dax(where));
+}
+
 int create(const CreateOptions& o) {
-  return o.where.rfind("file:", 0) == 0 || o.heap != 0 ? create_file(o) : create_dax(o);
+  const bool dax = names_dax(o.where);
+  const bool file = !dax && (o.where.rfind("file:", 0) == 0 || o.heap != 0);
+  if (dax && (o.heap != 0 || o.region != 0))
+    throw Failure(kUsage, "expected --size and --shrink for a window on the dax device " + o.where +
+                              ", found --heap or --region; write file:" + o.where + " for a file of that name");
+  if (file && (o.size != 0 || !o.shrink.empty()))
+    throw Failure(kUsage, "expected --heap and --region for a window in the file " + path_of(o.where) +
+                              ", found --size or --shrink; leave them out");
+  return file ? create_file(o) : create_dax(o);
 }
 
 int destroy(const DestroyOptions& o) {
@@ -100,7 +116,13 @@ int destroy(const DestroyOptions& o) {
   } else {
     const std::string path = path_of(o.window);
     struct stat status {};
-    if (stat(path.c_str(), &status) < 0) throw system_failure(errno, "expected a window at " + path);
+    if (lstat(path.c_str(), &status) < 0) throw system_failure(errno, "expected a window at " + path);
+    if (S_ISLNK(status.st_mode)) {
+      std::error_code error;
+      const std::string target = std::filesystem::read_symlink(path, error).string();
+      throw Failure(kAbsent, "expected a window's file at " + path + ", found a link to " + target +
+                                 "; name the file itself, and remove the link with rm");
+    }
     // Only what is a window, and only while nobody has it: the host's lock says so, and the device is seen in /proc.
     const Window window("file:" + path, nullptr, 0);
     for (const User& user : users_of(path))

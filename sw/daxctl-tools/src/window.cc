@@ -2,8 +2,8 @@
 #include "window.h"
 
 #include <fcntl.h>
-#include <signal.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
 #include <unistd.h>
@@ -17,14 +17,6 @@
 namespace merapi::cli {
 namespace {
 
-void truncated(int) {
-  static const char kText[] =
-      "merapi: expected memory behind the window, found that its file became smaller or its file system is full; make "
-      "room, and the window again\n";
-  (void)!write(STDERR_FILENO, kText, sizeof kText - 1);
-  _exit(kAbsent);
-}
-
 // Where a window of `bytes` fits: tmpfs reserves nothing, so half of what is free is taken as the limit.
 std::string scratch_folder(uint64_t bytes, const std::string& beside) {
   struct statvfs room {};
@@ -35,31 +27,44 @@ std::string scratch_folder(uint64_t bytes, const std::string& beside) {
   return folder.empty() ? "." : folder.string();
 }
 
-// A window that `image` fits into, in a file that has lost its name: nothing is left behind, however its user ends.
+// Not executable, where the kernel knows that.
+int memory_file() {
+#ifdef MFD_NOEXEC_SEAL
+  const int fd = memfd_create("merapi", MFD_CLOEXEC | MFD_NOEXEC_SEAL);
+  if (fd >= 0 || errno != EINVAL) return fd;
+#endif
+  return memfd_create("merapi", MFD_CLOEXEC);
+}
+
+// A window that `image` fits into, in a file that has lost its name or never had one: nothing is left behind, however
+// its user ends.
 Window nameless_window(const Image& image) {
-  const std::string folder = scratch_folder(merapi_image_window_bytes(image.get()), image.path());
+  const uint64_t bytes = merapi_image_window_bytes(image.get());
+  const std::string folder = scratch_folder(bytes, image.path());
   std::string path = folder + "/merapi-XXXXXX";
-  const int fd = mkostemp(path.data(), O_CLOEXEC);
-  if (fd < 0) throw system_failure(errno, "cannot make a file in " + folder + " to unpack " + image.path());
+  int fd = mkostemp(path.data(), O_CLOEXEC);
+  const bool named = fd >= 0;
+  if (!named) {
+    const int code = errno;
+    fd = memory_file();
+    if (fd < 0)
+      throw system_failure(code, "cannot make a file in " + folder + ", nor one in memory, to unpack " + image.path());
+    path = "/proc/self/fd/" + std::to_string(fd);
+  }
   struct Remove {
     int fd;
+    bool named;
     const std::string& path;
     ~Remove() {
-      unlink(path.c_str());
+      if (named) unlink(path.c_str());
       close(fd);
     }
-  } remove{fd, path};
+  } remove{fd, named, path};
   const merapi_geometry geometry = image.geometry();
   return Window("file:" + path, &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE);
 }
 
 }  // namespace
-
-void catch_truncation() {
-  struct sigaction action {};
-  action.sa_handler = truncated;
-  sigaction(SIGBUS, &action, nullptr);
-}
 
 bool ControlPage::attached() const {
   return host_index.generation != 0 && host_index.generation % 2 == 0 &&

@@ -40,8 +40,8 @@ bool is_image(const std::string& path);
 // The image's text; an object even when the text is not one ({"text": ...}).
 json image_text(const Image& image);
 
-// A window with the image's contents in a nameless file: on tmpfs when there is room, else beside the image.
-// Gone when closed.
+// A window with the image's contents in a nameless file: on tmpfs when there is room, else beside the image, else in
+// memory. Gone when closed.
 Window unpack(const Image& image);
 
 json describe_config(const merapi_config& config);
@@ -49,9 +49,6 @@ json describe_device(const ControlPage& control);
 json describe_counters(const uint64_t* counters);
 json describe_layout(const merapi_layout& layout);
 json describe_trace(const graph::TraceResult& result);
-
-// SIGBUS means that a mapped file became smaller: say so and end, instead of a crash without words.
-void catch_truncation();
 
 }  // namespace merapi::cli
 

@@ -11,6 +11,7 @@ import subprocess
 import threading
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import native_fixtures
 import pytest
@@ -100,6 +101,26 @@ class Process:
             self.process.send_signal(signal.SIGCONT)
             self.process.kill()
         return self.process.wait(20)
+
+
+def devices_at(socket):
+    """Pids of the living device processes of this socket, recorded or not."""
+    found = []
+    for entry in filter(str.isdigit, os.listdir("/proc")):
+        try:
+            words = Path(f"/proc/{entry}/cmdline").read_text().split("\0")
+            if str(socket) in words and os.path.basename(os.readlink(f"/proc/{entry}/exe")) == "merapi-device":
+                found.append(int(entry))
+        except (OSError, UnicodeDecodeError):
+            continue
+    return found
+
+
+def alive(pid):
+    try:
+        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"
+    except FileNotFoundError:
+        return False
 
 
 def patched_jdk():

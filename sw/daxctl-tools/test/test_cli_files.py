@@ -60,6 +60,49 @@ def test_errors_name_commands(folder):
     assert done.status == ABSENT and "folder" in done.err and "create-window" not in done.err
 
 
+def test_a_link_is_not_the_window(window_file, folder):
+    link = folder / "link"
+    link.symlink_to(window_file)
+    for name in (link, f"file:{link}"):
+        done = merapi("destroy-window", name)
+        assert done.status == ABSENT
+        assert f"found a link to {window_file}" in done.err
+        assert link.is_symlink() and window_file.exists()
+    assert merapi("destroy-window", window_file).status == OK
+    assert not window_file.exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("dax0.0", *SMALL),
+        ("dax:/dev/dax0.0", *SMALL),
+        ("dax0.0", "--size", "4G", "--region", "2M"),
+        ("file:w", *SMALL, "--size", "4G"),
+        ("file:w", *SMALL, "--shrink", "dax0.0"),
+        ("w", *SMALL, "--size", "4G", "--shrink", "dax0.0"),
+    ],
+)
+def test_files_and_dax_devices_are_not_mixed(folder, arguments):
+    done = merapi("create-window", *arguments, cwd=folder)
+    assert done.status == USAGE, done
+    assert ("--heap or --region" if "dax" in arguments[0] else "--size or --shrink") in done.err
+    assert not list(folder.iterdir())
+
+
+def test_file_with_the_name_of_a_dax_device(folder):
+    assert merapi("create-window", "file:dax0.0", *SMALL, cwd=folder).status == OK
+    assert (folder / "dax0.0").exists()
+
+
+def test_names_that_lead_nowhere(folder):
+    (folder / "loop").symlink_to("loop")
+    for name in ("loop", "n" * 300):
+        assert merapi("info", folder / name).status == ABSENT, name
+        assert merapi("info", f"file:{folder / name}").status == ABSENT, name
+    assert merapi("reset", f"file:{folder}").status == ABSENT
+
+
 @pytest.fixture
 def on_tmpfs(folder):
     """on_tmpfs(size, script): runs shell with a tmpfs of that size at $T, $M being the command."""
@@ -102,6 +145,17 @@ def test_full_tmpfs(on_tmpfs, image):
     # Once there is room, the same command does it.
     done = on_tmpfs("128M", '"$M" create-window file:"$T"/w --heap 64M')
     assert done.returncode == 0, done
+
+
+def test_export_without_a_folder_to_unpack_in(on_tmpfs, image, tmp_path):
+    script = f'cp {image} "$T" && mount -o remount,ro "$T" && mount -t tmpfs -o size=1M none /dev/shm'
+    plain, copy = tmp_path / "plain", tmp_path / "copy"
+    assert merapi("export", image, plain).status == OK
+    # Where this process may not see /dev/shm any more.
+    moved = f'mkdir {tmp_path}/t && T={tmp_path}/t && mount -t tmpfs none "$T" && {script}'
+    done = on_tmpfs("1M", f'{moved} && "$M" export "$T"/image {copy}')
+    assert done.returncode == 0, done
+    assert copy.read_bytes() == plain.read_bytes()
 
 
 @pytest.mark.parametrize(

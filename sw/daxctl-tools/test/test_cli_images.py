@@ -3,6 +3,7 @@
 
 import os
 import stat
+import struct
 import subprocess
 
 import pytest
@@ -56,6 +57,32 @@ def test_note_is_text(window_file, folder):
     assert done.status == USAGE
     assert "--note in UTF-8" in done.err
     assert not (folder / "image").exists()
+
+
+def checksum(data):
+    """As sw/libmerapi/src/image.h has it."""
+    prime, lanes = 0x100000001B3, [0xCBF29CE484222325] * 8
+    for i in range(0, len(data), 8):
+        lanes[i // 8 % 8] = (lanes[i // 8 % 8] ^ int.from_bytes(data[i : i + 8], "little")) * prime % 2**64
+    result = 0xCBF29CE484222325
+    for word in (*lanes, len(data)):
+        result = (result ^ word) * prime % 2**64
+    return result
+
+
+def test_text_that_is_not_utf8(image):
+    data = bytearray(image.read_bytes())
+    at = data.index(b"half")
+    data[at : at + 4] = b"h\xff\xfef"
+    extents, _, answers, references, text = struct.unpack_from("<5Q", data, 24)
+    end = 128 + 16 * extents + 8 * answers + 8 * (answers + 1) + 8 * references + answers + text
+    struct.pack_into("<Q", data, 72, checksum(data[128 : -(-end // 4096) * 4096]))
+    struct.pack_into("<Q", data, 120, checksum(data[:120]))
+    image.write_bytes(data)
+    done = merapi("info", image)
+    assert done.status == OK, done.err
+    assert "h\ufffd\ufffdf" in done.out
+    assert "h\ufffd\ufffdf" in str(merapi("info", image, "--json").json()["text"])
 
 
 def test_verify_agrees_with_the_model(image, device):

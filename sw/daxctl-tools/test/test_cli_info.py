@@ -4,8 +4,11 @@
 import json
 import os
 import re
+import subprocess
+from pathlib import Path
 
-from cli_harness import ABSENT, DENIED, OK, ROOT, binary, merapi, merapi_of_nobody, wait_until
+import pytest
+from cli_harness import ABSENT, DENIED, OK, ROOT, USAGE, binary, merapi, merapi_of_nobody, wait_until
 
 
 def hold(start, device):
@@ -219,6 +222,111 @@ def next_report(watch, wanted, seconds=60):
 def test_top_of_nothing(folder):
     done = merapi("top", folder / "nothing", "--once")
     assert done.status == ABSENT
+
+
+def test_top_tells_failures_apart(window_file):
+    assert merapi("top", "pid:abc", "--once").status == USAGE
+    window_file.chmod(0)
+    done = merapi_of_nobody(window_file.parent, "top", window_file, "--once")
+    assert done.status == DENIED, done.err
+
+
+def mapped(pid):
+    """Paths of the windows that the process has in its address space."""
+    return [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "merapi-window" in line]
+
+
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.parametrize("interval", [0.2, 3])
+def test_top_gives_a_dead_window_up(device, start, named, interval):
+    probe = hold(start, device)
+    names = [f"pid:{probe.pid}"] if named else []
+    watch = start(binary("merapi"), "top", *names, "--interval", interval, "--json")
+    wait_until(lambda: mapped(watch.pid))
+    probe.end()
+    # Memory of the size of a heap, whatever the interval.
+    wait_until(lambda: not mapped(watch.pid), 10)
+    if named:
+        next_report(watch, lambda report: "its process has ended or closed it" in report[0].get("problem", ""))
+
+
+def test_top_sees_a_window_made_again(window_file, folder, start):
+    (folder / "copy").write_bytes(window_file.read_bytes())
+    watch = start(binary("merapi"), "top", window_file, "--interval", "0.1", "--json")
+    next_report(watch, lambda report: "traces" in report[0])
+    window_file.unlink()
+    next_report(watch, lambda report: "found none or another" in report[0].get("problem", ""))
+    (folder / "copy").rename(window_file)
+    seen = len(watch.lines)
+    wait_until(lambda: any('"traces"' in line for line in watch.lines[seen:]))
+
+
+def listed(pid):
+    """The window that the process has open, as JSON and as people see it."""
+    (window,) = [w for w in merapi("list", "--json").json()["windows"] if any(u["pid"] == pid for u in w["users"])]
+    (line,) = [line for line in merapi("list").out.splitlines() if line.startswith("window") and f"({pid})" in line]
+    return window, line
+
+
+def test_list_names_what_opens_the_window(device, window_file, folder, start):
+    probe = hold(start, device)
+    window, line = listed(probe.pid)
+    assert (window["kind"], window["label"]) == ("memory", "merapi-window")
+    assert f"{window['window']} (memory)  " in line
+    assert merapi("info", window["window"]).status == OK
+
+    served = start(binary("merapi-device"), "--model", "--window", window_file)
+    served.wait_line("ready")
+    window, line = listed(served.pid)
+    assert (window["kind"], window["window"], window["label"]) == ("file", f"file:{window_file}", str(window_file))
+    assert f"file:{window_file}  " in line
+    # Removed, with another file in its place.
+    window_file.unlink()
+    window_file.write_bytes(bytes(1 << 20))
+    window, line = listed(served.pid)
+    assert (window["kind"], window["label"]) == ("removed", str(window_file))
+    assert "problem" not in window and window["cycle"] > 0
+    assert f" (removed {window_file})  " in line
+    assert merapi("info", window["window"]).status == OK
+    assert str(window_file) not in [u["window"] for u in merapi("top", "--once", "--interval", "0.1", "--json").json()]
+
+
+def test_list_of_a_nameless_memory_file(window_file, start):
+    """As merapi-replay has it."""
+    content = window_file.read_bytes()
+    fd = os.memfd_create("merapi-replay")
+    try:
+        os.write(fd, content)
+        served = start(binary("merapi-device"), "--model", "--window", f"/proc/{os.getpid()}/fd/{fd}")
+        served.wait_line("ready")
+        window, line = listed(served.pid)
+        assert (window["kind"], window["label"]) == ("memory", "merapi-replay")
+        assert "problem" not in window and window["cycle"] > 0
+        done = merapi("doctor", "--json")
+        (one,) = [one for one in done.json() if one["check"] == f"window {window['window']}"]
+        assert one["verdict"] == "ok", one
+    finally:
+        os.close(fd)
+
+
+def test_list_shows_the_window_of_another_mount_namespace(window_file, folder, start):
+    """And not what is at its path here."""
+    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+    inner, outer = folder / "inner", folder / "outer"
+    inner.mkdir()
+    outer.write_bytes(window_file.read_bytes())
+    (inner / "w").write_bytes(bytes(1 << 20))
+    if subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", inner], capture_output=True).returncode != 0:
+        pytest.skip("this user may not mount a tmpfs")
+    script = f'mount -t tmpfs none {inner} && cp {outer} {inner}/w && exec "$@"'
+    command = [binary("merapi-device"), "--model", "--window", inner / "w"]
+    served = start(*unshare, "sh", "-c", script, "sh", *command)
+    served.wait_line("ready")
+    window, line = listed(served.pid)
+    assert window["label"] == f"{inner}/w" and window["window"].startswith(f"file:/proc/{served.pid}/fd/")
+    assert "problem" not in window and window["cycle"] > 0
+    assert f" ({inner}/w elsewhere)  " in line
+    assert merapi("info", window["window"]).status == OK
 
 
 def test_json_is_parsable_and_alone_on_stdout(window_file):

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from cli_harness import binary, compile_java, merapi, patched_jdk, wait_until
+from cli_harness import alive, binary, compile_java, devices_at, merapi, patched_jdk, wait_until
 
 FAKE_JAVA = """#!/bin/sh
 echo "arguments $*"
@@ -49,26 +49,6 @@ def devices_of(env):
 def device_of(env):
     """The pid that the runs recorded, None when there is no device."""
     return next(iter(devices_of(env)), None)
-
-
-def devices_at(socket):
-    """Pids of the living device processes of this socket, recorded or not."""
-    found = []
-    for entry in filter(str.isdigit, os.listdir("/proc")):
-        try:
-            words = Path(f"/proc/{entry}/cmdline").read_text().split("\0")
-            if str(socket) in words and os.path.basename(os.readlink(f"/proc/{entry}/exe")) == "merapi-device":
-                found.append(int(entry))
-        except (OSError, UnicodeDecodeError):
-            continue
-    return found
-
-
-def alive(pid):
-    try:
-        return open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_gives_the_window_and_ends_the_device(java, env):
@@ -323,6 +303,24 @@ def test_dry_run_starts_nothing(java, env):
     plan = json.loads(done.out)
     assert plan["command"][-1] == "Main"
     assert not os.path.exists(env["MERAPI_SOCKET"])
+
+
+def test_dry_run_shows_the_environment(java, env, script, folder):
+    def plan(*command, **more):
+        return merapi("run", "--dry-run", *command, env={**env, **more}).json()
+
+    assert plan("--", java, "Main")["environment"] == {}
+    (folder / "jdk/bin").mkdir(parents=True)
+    shutil.copy(java, folder / "jdk/bin/java")
+    shown = plan("--jdk", folder / "jdk", "--", script, JDK_JAVA_OPTIONS="-Xmx1g")["environment"]
+    assert shown["JDK_JAVA_OPTIONS"].split()[0] == "-Xmx1g"
+    assert shown["JDK_JAVA_OPTIONS"].endswith(f"-XX:MerapiWindow=device:{env['MERAPI_SOCKET']}")
+    assert shown["JAVA_HOME"] == str(folder / "jdk")
+    assert shown["PATH"] == f"{folder}/jdk/bin:{os.environ['PATH']}"
+    # They are what the program finds.
+    script.write_text('#!/bin/sh\necho "$JDK_JAVA_OPTIONS"; echo "$JAVA_HOME"; echo "$PATH"\n')
+    done = merapi("run", "--jdk", folder / "jdk", "--", script, env={**env, "JDK_JAVA_OPTIONS": "-Xmx1g"})
+    assert done.out.splitlines() == [shown["JDK_JAVA_OPTIONS"], shown["JAVA_HOME"], shown["PATH"]]
 
 
 def test_real_jvm_is_not_stopped_by_options(env, folder):

@@ -131,7 +131,7 @@ static int check_identity(struct merapi_window* window, struct merapi_error* err
 }
 
 static int handshake(struct merapi_window* window, uint64_t timeout_us, struct merapi_error* error) {
-  const uint64_t deadline = merapi_now_ns() + timeout_us * 1000;
+  const uint64_t deadline = merapi_deadline_ns(timeout_us);
   int status = window->transport->connect != NULL ? window->transport->connect(window, error) : 0;
   if (status < 0) return status;
   reset(window);

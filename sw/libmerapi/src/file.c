@@ -133,30 +133,11 @@ int merapi_file_create(const char* path, bool* created) {
     *created = true;
   } else if (errno == EEXIST) {
     /* Without O_CREAT: with it, sticky folders do not give others' files out. */
-    fd = open(path, O_RDWR | O_CLOEXEC);
+    fd = open(path, O_RDWR | MERAPI_OPEN_ANYTHING);
     if (fd < 0 && errno == ENOENT) fd = open(path, O_RDWR | O_CLOEXEC | O_CREAT, 0600); /* a link to nothing */
     fd = merapi_fd_above_stdio(fd);
   }
   return fd < 0 ? -errno : fd;
-}
-
-int merapi_make_file(const char* path, uint64_t bytes, struct merapi_error* error) {
-  struct stat status;
-  if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) return 0; /* a device has its size */
-  bool created;
-  const int fd = merapi_file_create(path, &created);
-  if (fd < 0) {
-    if (created) unlink(path);
-    return merapi_fail(error, fd, "cannot make %s: %s", path, strerror(-fd));
-  }
-  int code = fstat(fd, &status) == 0 ? 0 : merapi_fail(error, -errno, "%s: %s", path, strerror(errno));
-  if (code == 0 && (uint64_t)status.st_size < bytes) {
-    code = merapi_file_check(fd, path, error);
-    if (code == 0) code = merapi_file_grow(fd, path, bytes, error);
-  }
-  if (code < 0 && created) unlink(path);
-  close(fd);
-  return code;
 }
 
 int merapi_reserve(struct merapi_window* window, uint64_t offset, uint64_t bytes) {

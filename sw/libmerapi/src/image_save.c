@@ -61,31 +61,44 @@ static int append_page(struct extents* extents, uint64_t offset) {
 
 static bool is_zero(const uint8_t* page) { return page[0] == 0 && memcmp(page, page + 1, MERAPI_IMAGE_PAGE - 1) == 0; }
 
-/* The next byte at or after `offset` that the file has data for; the window's end when there is none. */
-static uint64_t next_data(const struct merapi_window* window, uint64_t offset, uint64_t end) {
-  const off_t at = lseek(window->fd, (off_t)offset, SEEK_DATA);
-  if (at < 0) return errno == ENXIO ? end : offset; /* no such operation: look at every page */
-  return (uint64_t)at / MERAPI_IMAGE_PAGE * MERAPI_IMAGE_PAGE;
+/* A run of pages that the file has data for. */
+struct run {
+  uint64_t start, end;
+};
+
+/* The run at or after `offset`; one that is empty and at the window's end when there is none. */
+static struct run next_run(const struct merapi_window* window, uint64_t offset, uint64_t end) {
+  if (offset >= end) return (struct run){end, end};
+  const off_t start = lseek(window->fd, (off_t)offset, SEEK_DATA);
+  if (start < 0 && errno == ENXIO) return (struct run){end, end};
+  /* No such operation, or devdax, where seeking moves nothing: look at every page. */
+  if (start < (off_t)offset) return (struct run){offset, end};
+  const off_t hole = lseek(window->fd, start, SEEK_HOLE);
+  struct run run = {(uint64_t)start / MERAPI_IMAGE_PAGE * MERAPI_IMAGE_PAGE, end};
+  if (hole > start && (uint64_t)hole < end) run.end = merapi_round_up((uint64_t)hole, MERAPI_IMAGE_PAGE);
+  if (run.start > end) run.start = end;
+  return run;
 }
 
+/* Holes are never touched: a page of tmpfs that is only read through a mapping is allocated, and without room for it
+ * the process dies. */
 static int find_pages(struct merapi_window* window, struct extents* extents) {
   const uint64_t end = window->layout.window_bytes;
   int status = append_page(extents, 0); /* the control page always */
-  for (uint64_t piece = 0; piece < end && status == 0; piece += PIECE_BYTES) {
-    const uint64_t bytes = end - piece < PIECE_BYTES ? end - piece : PIECE_BYTES;
-    if (next_data(window, piece, end) >= piece + bytes) continue;
-    size_t mapped;
-    uint8_t* base = merapi_window_map(window, piece, bytes, &mapped);
-    if (base == NULL) return -errno;
-    merapi_invalidate(window, base, bytes);
-    for (uint64_t at = next_data(window, piece, end); at < piece + bytes && status == 0; at += MERAPI_IMAGE_PAGE) {
-      if (at == 0) continue;
-      if (!is_zero(base + (at - piece)))
-        status = append_page(extents, at);
-      else
-        at = next_data(window, at + MERAPI_IMAGE_PAGE, end) - MERAPI_IMAGE_PAGE;
+  for (struct run run = next_run(window, 0, end); run.start < end && status == 0;
+       run = next_run(window, run.end, end)) {
+    for (uint64_t at = run.start, next; at < run.end && status == 0; at = next) {
+      const uint64_t piece = at / PIECE_BYTES * PIECE_BYTES;
+      next = run.end - piece < PIECE_BYTES ? run.end : piece + PIECE_BYTES;
+      const uint64_t from = at / window->granularity * window->granularity;
+      size_t mapped;
+      const uint8_t* base = merapi_window_map(window, from, next - from, &mapped);
+      if (base == NULL) return -errno;
+      merapi_invalidate(window, base + (at - from), next - at);
+      for (uint64_t page = at; page < next && status == 0; page += MERAPI_IMAGE_PAGE)
+        if (page != 0 && !is_zero(base + (page - from))) status = append_page(extents, page);
+      munmap((void*)(uintptr_t)base, mapped);
     }
-    munmap(base, mapped);
   }
   return status;
 }

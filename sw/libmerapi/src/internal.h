@@ -197,6 +197,8 @@ int merapi_lock_held(int fd, uint64_t byte);
 /* A descriptor that was just made, under a number that is no standard stream's: where one of those is closed, what the
  * program prints would go into a window. The descriptor is closed on exec; -1 with errno, also of making it. */
 int merapi_fd_above_stdio(int fd);
+/* Flags of an open that neither waits for a pipe's other end nor takes a terminal: what it is, is seen afterwards. */
+#define MERAPI_OPEN_ANYTHING (O_NONBLOCK | O_NOCTTY | O_CLOEXEC)
 /* A regular file is only laid out or served where it holds a window or nothing. -EPROTO otherwise. */
 int merapi_file_check(int fd, const char* path, struct merapi_error* error);
 /* -ENOSPC where a tmpfs could not even hold so much if it were empty. */
@@ -232,6 +234,8 @@ int merapi_quiesce(struct merapi_window* window, struct merapi_error* error);
 
 /* wait.c */
 uint64_t merapi_now_ns(void);
+/* The time timeout_us from now on; a timeout that no clock holds is some thirty years. */
+uint64_t merapi_deadline_ns(uint64_t timeout_us);
 void merapi_pause_instruction(void);
 /* Sleep while *word == expected, at most timeout_ns. */
 void merapi_futex_wait(uint32_t* word, uint32_t expected, uint64_t timeout_ns);

@@ -18,11 +18,12 @@
 
 #include "internal.h"
 
-static int size_of(int fd, const char* path, uint64_t* bytes, struct merapi_error* error) {
+/* `at_least`: what a regular file will be made. */
+static int size_of(int fd, const char* path, uint64_t at_least, uint64_t* bytes, struct merapi_error* error) {
   struct stat status;
   if (fstat(fd, &status) < 0) return merapi_fail(error, -errno, "%s: %s", path, strerror(errno));
   if (S_ISREG(status.st_mode)) {
-    *bytes = (uint64_t)status.st_size;
+    *bytes = (uint64_t)status.st_size < at_least ? at_least : (uint64_t)status.st_size;
   } else if (S_ISCHR(status.st_mode)) {
     uint64_t alignment;
     const int code = merapi_dax_probe("/sys", major(status.st_rdev), minor(status.st_rdev), bytes, &alignment);
@@ -49,12 +50,21 @@ static int check_part(const char* path, uint64_t bytes, struct merapi_part* part
   return 0;
 }
 
+/* Only under the lock: a window that another device serves keeps its size. */
+static int make_larger(int fd, const char* path, uint64_t bytes, struct merapi_error* error) {
+  struct stat status;
+  if (fstat(fd, &status) < 0) return merapi_fail(error, -errno, "%s: %s", path, strerror(errno));
+  if (!S_ISREG(status.st_mode) || (uint64_t)status.st_size >= bytes) return 0;
+  const int code = merapi_file_check(fd, path, error);
+  return code < 0 ? code : merapi_file_grow(fd, path, bytes, error);
+}
+
 /* Own `fd` (and `connection`, may be -1): lock, map, and make a lease; closes both on error. */
 int merapi_lease_make(int fd, int connection, const char* path, struct merapi_part part, struct merapi_lease** lease,
                       struct merapi_error* error) {
   const bool whole = part.offset == 0 && part.bytes == 0;
   uint64_t bytes = 0;
-  int status = size_of(fd, path, &bytes, error);
+  int status = size_of(fd, path, part.file, &bytes, error);
   if (status == 0) status = check_part(path, bytes, &part, error);
   if (status == 0 && (status = merapi_lock(fd, part.offset + MERAPI_LOCK_DEVICE, part.bytes - MERAPI_LOCK_DEVICE)) < 0)
     merapi_fail(error, status, "expected to be the only device of %s, found: %s%s", path, strerror(-status),
@@ -62,6 +72,7 @@ int merapi_lease_make(int fd, int connection, const char* path, struct merapi_pa
   /* What a host offers over a socket is its own affair. A part that is named is an expander's memory, which may hold
    * what it was used for before. */
   if (status == 0 && connection < 0 && whole) status = merapi_file_check(fd, path, error);
+  if (status == 0) status = make_larger(fd, path, part.file, error);
   void* base = MAP_FAILED;
   struct merapi_lease* made = NULL;
   if (status == 0) {
@@ -89,13 +100,34 @@ int merapi_lease_make(int fd, int connection, const char* path, struct merapi_pa
 int merapi_serve_part(const char* path, uint64_t offset, uint64_t bytes, struct merapi_lease** lease,
                       struct merapi_error* error) {
   *lease = NULL;
-  const int fd = merapi_fd_above_stdio(open(path, O_RDWR | O_CLOEXEC));
+  const int fd = merapi_fd_above_stdio(open(path, O_RDWR | MERAPI_OPEN_ANYTHING));
   if (fd < 0) {
     const int code = errno;
     return merapi_fail(error, -code, "expected a window file or devdax device at %s, found: %s", path, strerror(code));
   }
   const struct merapi_part part = {.offset = offset, .bytes = bytes};
   return merapi_lease_make(fd, -1, path, part, lease, error);
+}
+
+int merapi_serve_made(const char* path, uint64_t size, uint64_t offset, uint64_t bytes, struct merapi_lease** lease,
+                      struct merapi_error* error) {
+  *lease = NULL;
+  bool created;
+  const int fd = merapi_file_create(path, &created);
+  const struct merapi_part part = {.offset = offset, .bytes = bytes, .file = size};
+  const int status = fd < 0 ? merapi_fail(error, fd, "cannot make %s: %s", path, strerror(-fd))
+                            : merapi_lease_make(fd, -1, path, part, lease, error);
+  if (status < 0 && created && status != -EBUSY) unlink(path); /* busy: somebody else has it now */
+  return status;
+}
+
+int merapi_make_file(const char* path, uint64_t bytes, struct merapi_error* error) {
+  struct stat status;
+  if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) return 0; /* a device has its size */
+  struct merapi_lease* lease;
+  const int code = merapi_serve_made(path, bytes, 0, 0, &lease, error);
+  merapi_lease_end(lease);
+  return code;
 }
 
 int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error) {
@@ -130,8 +162,7 @@ static struct merapi_device_index* device_index(const struct merapi_lease* lease
 void merapi_lease_sleep(struct merapi_lease* lease, uint32_t seen, uint64_t timeout_us) {
   uint32_t* const doorbell = &host_index(lease)->doorbell;
   uint32_t* const sleeping = &device_index(lease)->sleeping;
-  const uint64_t limit_us = UINT64_C(1000000000) * 1000;
-  const uint64_t deadline = merapi_now_ns() + (timeout_us < limit_us ? timeout_us : limit_us) * 1000;
+  const uint64_t deadline = merapi_deadline_ns(timeout_us);
   /* A host that offered the window over the socket shares a kernel with us; one that maps a file may be on the other
    * side of a virtual machine, where its FUTEX_WAKE is not heard. */
   uint64_t poll_ns = lease->connection >= 0 ? UINT64_MAX : MERAPI_POLL_SLICE_MIN_NS;

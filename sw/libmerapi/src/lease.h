@@ -18,10 +18,11 @@ struct merapi_lease {
 struct merapi_part {
   uint64_t offset;
   uint64_t bytes; /* 0: up to the end */
+  uint64_t file;  /* bytes that a regular file is made at least */
 };
 
-/* Lock that part of `fd`, map it and make a lease that owns `fd` and `connection` (-1: none). Closes both on error.
- * `path` is for messages. -EBUSY: another device serves the window. */
+/* Lock that part of `fd`, have the file hold it, map it and make a lease that owns `fd` and `connection` (-1: none).
+ * Closes both on error. `path` is for messages. -EBUSY: another device serves the window. */
 int merapi_lease_make(int fd, int connection, const char* path, struct merapi_part part, struct merapi_lease** lease,
                       struct merapi_error* error);
 

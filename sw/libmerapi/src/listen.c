@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -20,6 +21,11 @@
 #include "lease.h"
 
 #define BACKLOG 64
+/* Descriptors that must be free before a host is accepted and before its message, which carries one, is taken: the
+ * window's as received and as reopened, and some that other threads may need meanwhile. A host that was accepted has
+ * those of its message. */
+#define TO_GREET 4
+#define TO_ACCEPT (TO_GREET + 1)
 
 struct merapi_listener {
   int socket;
@@ -124,6 +130,26 @@ void merapi_listener_close(struct merapi_listener* listener) {
   free(listener);
 }
 
+/* Are so many descriptors free? A negative errno when not. */
+static int room(int count) {
+  int fds[TO_ACCEPT], made = 0, status = 0;
+  while (made < count && (fds[made] = eventfd(0, EFD_CLOEXEC)) >= 0) made++;
+  if (made < count) status = -errno;
+  while (made > 0) close(fds[--made]);
+  return status;
+}
+
+/* Is there a message? What ends a connection needs no descriptor. */
+static bool has_message(int connection) {
+  char first;
+  return recv(connection, &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/* The host was refused, and is not there for a later call. */
+static int refused(int status) {
+  return status == -EMFILE || status == -ENFILE || status == -ENOMEM || status == -ENOBUFS ? -ECONNREFUSED : status;
+}
+
 /* The window's descriptor from a hello message, -EAGAIN when there is none yet, another errno when it is not one. */
 static int receive(int connection) {
   struct merapi_hello hello;
@@ -147,8 +173,10 @@ static int receive(int connection) {
   }
   const int fd = count == 1 ? fds[0] : -1;
   int status = 0;
-  if (got != (ssize_t)sizeof hello || hello.magic != MERAPI_HELLO_MAGIC || fd < 0 ||
-      (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+  if (count == 0 && (message.msg_flags & MSG_CTRUNC) != 0)
+    status = -EMFILE; /* the kernel had no number for it */
+  else if (got != (ssize_t)sizeof hello || hello.magic != MERAPI_HELLO_MAGIC || fd < 0 ||
+           (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
     status = -EPROTO;
   else if (hello.version_major != MERAPI_VERSION_MAJOR)
     status = -EPROTONOSUPPORT;
@@ -178,9 +206,11 @@ static void reply(int connection, int status) {
   (void)!send(connection, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* One connection that has something to say. Takes it out of the epoll set unless it is not ready. */
+/* One connection that has something to say. Takes it out of the epoll set unless it is not ready, or has to wait. */
 static int greet(struct merapi_listener* listener, int connection, struct merapi_lease** lease,
                  struct merapi_error* error) {
+  int status = has_message(connection) ? room(TO_GREET) : 0;
+  if (status < 0) return merapi_fail(error, status, "cannot take another window: %s", strerror(-status));
   const int fd = receive(connection);
   if (fd == -EAGAIN) return -EAGAIN;
   epoll_ctl(listener->epoll, EPOLL_CTL_DEL, connection, NULL);
@@ -188,7 +218,7 @@ static int greet(struct merapi_listener* listener, int connection, struct merapi
     close(connection);
     return -EAGAIN;
   }
-  int status = fd;
+  status = fd;
   if (fd >= 0) {
     status = reopen(fd);
     close(fd);
@@ -198,7 +228,7 @@ static int greet(struct merapi_listener* listener, int connection, struct merapi
                 strerror(-status));
     reply(connection, status);
     close(connection);
-    return status;
+    return refused(status);
   }
   const int own = status;
   const int told = fcntl(connection, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
@@ -207,7 +237,7 @@ static int greet(struct merapi_listener* listener, int connection, struct merapi
     reply(told, status);
     close(told);
   }
-  return status;
+  return refused(status);
 }
 
 int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error) {
@@ -223,6 +253,8 @@ int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease,
       if (status != -EAGAIN) return status;
       continue;
     }
+    const int status = room(TO_ACCEPT);
+    if (status < 0) return merapi_fail(error, status, "cannot accept: %s", strerror(-status));
     const int connection = merapi_fd_above_stdio(accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
     if (connection < 0) {
       if (errno == EINTR || errno == ECONNABORTED) continue;

@@ -8,9 +8,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "internal.h"
+
+/* A reader of a pipe that is started together with its writer comes a little later. */
+#define READER_PATIENCE_US UINT64_C(2000000)
+#define READER_LOOK_NS 10000000
 
 struct merapi_output {
   int fd;
@@ -33,8 +38,21 @@ static int open_in_place(struct merapi_output* output, mode_t mode, struct merap
                        S_ISDIR(mode)    ? "a folder"
                        : S_ISSOCK(mode) ? "a socket"
                                         : "a block device");
-  output->fd = merapi_fd_above_stdio(open(output->target, O_WRONLY | O_NOCTTY | O_CLOEXEC));
-  return output->fd < 0 ? merapi_fail(error, -errno, "cannot write %s: %s", output->target, strerror(errno)) : 0;
+  /* A pipe that nobody reads is not waited for without end. */
+  const uint64_t deadline = merapi_deadline_ns(S_ISFIFO(mode) ? READER_PATIENCE_US : 0);
+  const struct timespec nap = {.tv_nsec = READER_LOOK_NS};
+  int opened;
+  while ((opened = open(output->target, O_WRONLY | MERAPI_OPEN_ANYTHING)) < 0 && errno == ENXIO &&
+         merapi_now_ns() < deadline)
+    nanosleep(&nap, NULL);
+  output->fd = merapi_fd_above_stdio(opened);
+  const int flags = output->fd < 0 ? -1 : fcntl(output->fd, F_GETFL);
+  if (flags != -1 && fcntl(output->fd, F_SETFL, flags & ~O_NONBLOCK) == 0) return 0;
+  const int code = errno;
+  if (code == ENXIO && S_ISFIFO(mode))
+    return merapi_fail(error, -code, "expected a reader of the pipe %s, found that nobody reads it; start one first",
+                       output->target);
+  return merapi_fail(error, -code, "cannot write %s: %s", output->target, strerror(code));
 }
 
 /* A name of its own, which nobody else has and no link leads away from; for its owner alone, like a heap dump. */
@@ -78,6 +96,12 @@ int merapi_output_open(const char* path, struct merapi_output** output, struct m
 }
 
 int merapi_output_fd(const struct merapi_output* output) { return output->fd; }
+
+bool merapi_output_is(const char* path, int fd) {
+  struct stat ours, theirs;
+  return stat(path, &ours) == 0 && fstat(fd, &theirs) == 0 && ours.st_dev == theirs.st_dev &&
+         ours.st_ino == theirs.st_ino;
+}
 
 bool merapi_output_in_place(const struct merapi_output* output) { return output->temporary == NULL; }
 

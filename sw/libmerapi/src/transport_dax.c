@@ -50,7 +50,7 @@ int merapi_dax_probe(const char* sysfs, unsigned major, unsigned minor, uint64_t
 static int dax_open(struct merapi_window* window, uint64_t needed, uint32_t flags, struct merapi_error* error) {
   (void)needed;
   (void)flags;
-  window->fd = merapi_fd_above_stdio(open(window->path, (window->readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC));
+  window->fd = merapi_fd_above_stdio(open(window->path, (window->readonly ? O_RDONLY : O_RDWR) | MERAPI_OPEN_ANYTHING));
   if (window->fd < 0) {
     const int code = errno;
     return merapi_fail(error, -code, "expected a devdax device at %s, found: %s", window->path, strerror(code));

@@ -23,7 +23,7 @@ static int file_open(struct merapi_window* window, uint64_t needed, uint32_t fla
     }
     return 0;
   }
-  window->fd = merapi_fd_above_stdio(open(window->path, (window->readonly ? O_RDONLY : O_RDWR) | O_CLOEXEC));
+  window->fd = merapi_fd_above_stdio(open(window->path, (window->readonly ? O_RDONLY : O_RDWR) | MERAPI_OPEN_ANYTHING));
   if (window->fd < 0) {
     const int code = errno;
     return merapi_fail(error, -code, "expected a window file at %s, found: %s%s", window->path, strerror(code),

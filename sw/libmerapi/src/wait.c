@@ -24,6 +24,11 @@ uint64_t merapi_now_ns(void) {
   return (uint64_t)now.tv_sec * UINT64_C(1000000000) + (uint64_t)now.tv_nsec;
 }
 
+uint64_t merapi_deadline_ns(uint64_t timeout_us) {
+  const uint64_t limit_us = UINT64_C(1000000000) * 1000000;
+  return merapi_now_ns() + (timeout_us < limit_us ? timeout_us : limit_us) * 1000;
+}
+
 void merapi_pause_instruction(void) {
 #if defined(__x86_64__)
   __builtin_ia32_pause();
@@ -116,9 +121,7 @@ static bool has_news(struct merapi_window* window, uint64_t unused) {
 }
 
 int merapi_wait(struct merapi_window* window, uint64_t timeout_us) {
-  const uint64_t limit_us = UINT64_C(1000000000) * 1000;
-  const uint64_t deadline = merapi_now_ns() + (timeout_us < limit_us ? timeout_us : limit_us) * 1000;
-  if (!merapi_wait_until(window, has_news, 0, deadline, false, WAIT_SLICE_MAX_NS)) return 0;
+  if (!merapi_wait_until(window, has_news, 0, merapi_deadline_ns(timeout_us), false, WAIT_SLICE_MAX_NS)) return 0;
   /* Read before the caller looks: what comes later is news again. */
   atomic_store(&window->event_seen, merapi_get32(window, &merapi_device_index_of(window)->event));
   return 1;

@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -218,6 +219,74 @@ TEST_F(Image, DevicesAndPipesStayWhatTheyAre) {
   EXPECT_EQ(Save(), 0) << error_.message;
   EXPECT_TRUE(std::filesystem::is_symlink(image_));
   EXPECT_TRUE(std::filesystem::is_character_file(image_));
+}
+
+TEST_F(Image, APipeThatNobodyReadsIsNotWaitedFor) {
+  ASSERT_EQ(mkfifo(image_.c_str(), 0600), 0);
+  EXPECT_EQ(Save(), -ENXIO);
+  EXPECT_NE(std::strstr(error_.message, "nobody reads it"), nullptr) << error_.message;
+  EXPECT_TRUE(std::filesystem::is_fifo(image_));
+  // One who comes a little later is; and takes what does not fit into the pipe at once.
+  ASSERT_EQ(Save(nullptr, std::string(1 << 20, ' ').c_str()), -ENXIO);
+  std::string read;
+  std::thread reader([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(300));
+    read = ReadFile(image_);
+  });
+  EXPECT_EQ(Save(nullptr, std::string(1 << 20, ' ').c_str()), 0) << error_.message;
+  reader.join();
+  EXPECT_GT(read.size(), size_t{1} << 20);
+}
+
+TEST_F(Image, AnOutputThatIsADescriptorsIsKnown) {
+  int ends[2];
+  ASSERT_EQ(pipe(ends), 0);
+  const std::string pipe = "/proc/self/fd/" + std::to_string(ends[1]);
+  WriteFile(image_, "before");
+  const int file = open(image_.c_str(), O_WRONLY);
+  EXPECT_TRUE(merapi_output_is(pipe.c_str(), ends[1]));
+  EXPECT_TRUE(merapi_output_is(image_.c_str(), file));
+  EXPECT_FALSE(merapi_output_is(image_.c_str(), ends[1]));
+  EXPECT_FALSE(merapi_output_is(pipe.c_str(), file));
+  EXPECT_FALSE(merapi_output_is((folder_ / "nothing").c_str(), file));
+  for (const int fd : {ends[0], ends[1], file}) close(fd);
+  EXPECT_FALSE(merapi_output_is(image_.c_str(), file));
+}
+
+// Where holes take a page to be read: on a tmpfs, which may be full.
+TEST_F(Image, SavingTouchesNoHole) {
+  merapi_geometry geometry = SmallGeometry();
+  geometry.heap_bytes = UINT64_C(128) << 20;
+  const std::string path = "/dev/shm/merapi-test-" + std::to_string(getpid());
+  merapi_window* sparse = nullptr;
+  if (access("/dev/shm", W_OK) != 0) GTEST_SKIP() << "no /dev/shm";
+  ASSERT_EQ(merapi_open(("file:" + path).c_str(), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE, &sparse, &error_),
+            0)
+      << error_.message;
+  const uint64_t heap = merapi_layout_of(sparse)->area[MERAPI_AREA_HEAP].offset;
+  const int fd = open(path.c_str(), O_WRONLY);
+  unlink(path.c_str());
+  const std::set<uint64_t> pages = {0, 2, 3, 511, 512, 1000, 16383 - heap / 4096 % 16384, 16384, 20000, 32767};
+  for (const uint64_t page : pages) ASSERT_EQ(pwrite(fd, "x", 1, static_cast<off_t>(heap + page * 4096)), 1);
+  struct stat before {
+  }, after{};
+  fstat(fd, &before);
+  EXPECT_EQ(merapi_image_save(sparse, image_.c_str(), 0, nullptr, nullptr, &error_), 0) << error_.message;
+  fstat(fd, &after);
+  EXPECT_EQ(before.st_blocks, after.st_blocks);
+  close(fd);
+  merapi_close(sparse);
+  merapi_image* image = nullptr;
+  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
+  ASSERT_EQ(merapi_open("device:/nowhere/socket", &geometry, 0, &sparse, &error_), 0) << error_.message;
+  ASSERT_EQ(merapi_image_load(image, sparse, &error_), 0) << error_.message;
+  const auto* loaded = static_cast<const uint8_t*>(merapi_map_area(sparse, MERAPI_AREA_HEAP));
+  std::set<uint64_t> found;
+  for (uint64_t at = 0; at < geometry.heap_bytes; at += 4096)
+    if (loaded[at] == 'x') found.insert(at / 4096);
+  EXPECT_EQ(found, pages);
+  merapi_close(sparse);
+  merapi_image_close(image);
 }
 
 TEST_F(Image, WhatCannotBeWrittenIsRefusedAndStays) {

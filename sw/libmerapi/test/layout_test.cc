@@ -75,10 +75,10 @@ TEST(Layout, SpillAreaHoldsTheGreysOfGraphs) {
     merapi_layout layout;
     ASSERT_EQ(merapi_layout_compute(&geometry, &layout, nullptr), 0);
     EXPECT_EQ(layout.area[MERAPI_AREA_SPILL].size, c.spill_kib << 10) << c.heap_mib;
-    // Beyond heap and bitmaps, which every collector has: at most 1 % of the heap plus 8 MiB; of these heaps also with
+    // Beyond heap and bitmaps, which every collector has: at most 1 % of the heap plus 16 MiB; of these heaps also with
     // the gaps between areas.
     const uint64_t beyond = layout.window_bytes - geometry.heap_bytes - 2 * layout.area[MERAPI_AREA_BITMAP0].size;
-    EXPECT_LE(beyond, geometry.heap_bytes / 100 + (UINT64_C(8) << 20)) << c.heap_mib;
+    EXPECT_LE(beyond, geometry.heap_bytes / 100 + (UINT64_C(16) << 20)) << c.heap_mib;
   }
 }
 

@@ -49,6 +49,22 @@ TEST_F(Request, FaultAtTheHandshakeIsARefusal) {
   EXPECT_FALSE(merapi_attached(window_));
 }
 
+// In nanoseconds they would be more than 64 bits hold.
+TEST_F(Request, EndlessTimeoutsAreNone) {
+  for (const uint64_t endless : {UINT64_MAX, UINT64_MAX / 1000 + 1, UINT64_MAX / 1000}) {
+    ASSERT_EQ(Attach(endless), 0) << error_.message;
+    int paused = -1, aborted = -1;
+    std::thread late([&] { paused = merapi_pause(window_, endless); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    WhileStepping([&] { late.join(); });
+    EXPECT_EQ(paused, 0) << endless;
+    std::thread later([&] { aborted = merapi_abort(window_, endless); });
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    WhileStepping([&] { later.join(); });
+    EXPECT_EQ(aborted, 0) << endless;
+  }
+}
+
 TEST_F(Request, SilentDeviceTimesOut) {
   device_->answer = false;
   const auto start = Clock::now();

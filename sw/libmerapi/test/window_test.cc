@@ -300,7 +300,7 @@ TEST_F(File, DeviceProcessThatStopsAndDies) {
   ASSERT_EQ(kill(child, SIGKILL), 0);
   ASSERT_EQ(waitpid(child, &status, 0), child);
   EXPECT_TRUE(merapi_device_gone(window));
-  EXPECT_EQ(merapi_pause(window, 5000), -ETIMEDOUT);
+  EXPECT_EQ(merapi_pause(window, 5000), -ENODEV);
   EXPECT_EQ(merapi_attach(window, 1000000, &error_), -ENODEV);
   EXPECT_EQ(merapi_serve(path_.c_str(), &second, &error_), 0) << error_.message;
   merapi_lease_end(second);
@@ -316,6 +316,38 @@ TEST_F(File, CannotBeServedWhenItIsNone) {
   EXPECT_EQ(merapi_serve(path_.c_str(), &lease, &error_), -ENOSPC);
   EXPECT_EQ(merapi_serve("/dev/null", &lease, &error_), -ENODEV);
   EXPECT_EQ(lease, nullptr);
+}
+
+// Opening one for reading would wait for a writer.
+TEST_F(File, APipeIsNoWindow) {
+  ASSERT_EQ(mkfifo(path_.c_str(), 0600), 0);
+  merapi_window* window = nullptr;
+  merapi_lease* lease = nullptr;
+  for (const char* transport : {"file:", "dax:"})
+    for (const uint32_t flags : {0u, static_cast<uint32_t>(MERAPI_OPEN_READONLY)})
+      EXPECT_EQ(merapi_open((transport + path_).c_str(), nullptr, flags, &window, &error_), -ENODEV) << error_.message;
+  EXPECT_EQ(merapi_serve(path_.c_str(), &lease, &error_), -ENODEV) << error_.message;
+}
+
+TEST_F(File, IsMadeLargerUnderTheDeviceLockAlone) {
+  constexpr uint64_t kMiB = UINT64_C(1) << 20;
+  merapi_lease *lease = nullptr, *other = nullptr;
+  EXPECT_EQ(merapi_serve_made(path_.c_str(), 3, 0, 0, &lease, &error_), -ENOSPC) << error_.message;
+  EXPECT_EQ(merapi_serve_made(path_.c_str(), 4 * kMiB, 4 * kMiB, 4 * kMiB, &lease, &error_), -EINVAL);
+  EXPECT_FALSE(std::filesystem::exists(path_));
+  ASSERT_EQ(merapi_serve_made(path_.c_str(), 4 * kMiB, 0, 4 * kMiB, &lease, &error_), 0) << error_.message;
+  EXPECT_EQ(std::filesystem::file_size(path_), 4 * kMiB);
+  EXPECT_EQ(merapi_serve_made(path_.c_str(), 8 * kMiB, 0, 0, &other, &error_), -EBUSY);
+  EXPECT_EQ(merapi_make_file(path_.c_str(), 8 * kMiB, &error_), -EBUSY);
+  EXPECT_EQ(std::filesystem::file_size(path_), 4 * kMiB);
+  // Beside the part that is served there may be more.
+  ASSERT_EQ(merapi_serve_made(path_.c_str(), 8 * kMiB, 4 * kMiB, 0, &other, &error_), 0) << error_.message;
+  EXPECT_EQ(merapi_lease_bytes(other), 4 * kMiB);
+  EXPECT_EQ(std::filesystem::file_size(path_), 8 * kMiB);
+  merapi_lease_end(other);
+  merapi_lease_end(lease);
+  ASSERT_EQ(merapi_make_file(path_.c_str(), 16 * kMiB, &error_), 0) << error_.message;
+  EXPECT_EQ(std::filesystem::file_size(path_), 16 * kMiB);
 }
 
 TEST_F(File, WhatIsNoWindowIsNeitherLaidOutNorServed) {

@@ -56,7 +56,7 @@ struct merapi_geometry {
   uint8_t alignment_log2;      /* log2 of the object alignment */
   uint32_t submission_entries; /* power of two (0: 1024) */
   uint32_t completion_entries; /* power of two (0: 4096) */
-  uint32_t shape_slots;        /* power of two (0: 32768) */
+  uint32_t shape_slots;        /* power of two (0: 131072) */
   uint64_t spill_bytes;        /* multiple of 4096 (0: heap/64, at most heap/128 + 2 MiB, at least 64 KiB) */
 };
 
@@ -187,7 +187,8 @@ MERAPI_API bool merapi_device_gone(struct merapi_window* window);
 /* --------------------------------------------------- pause, resume, abort */
 
 /* Request a pause and wait for its acknowledgement, at most the device's patience (timeout_us 0) or timeout_us.
- * 0: paused; the host owns bitmap and live words until merapi_resume. -ETIMEDOUT: revoke. -ENODEV: not attached. */
+ * 0: paused; the host owns bitmap and live words until merapi_resume. -ETIMEDOUT: revoke. -ENODEV: not attached, or
+ * the device is gone (merapi_device_gone): revoke, too. */
 MERAPI_API int merapi_pause(struct merapi_window* window, uint64_t timeout_us);
 /* Let the device go on. Does not wait. */
 MERAPI_API int merapi_resume(struct merapi_window* window);
@@ -242,10 +243,14 @@ struct merapi_answers {
 
 /* A file that is to appear under its name when it is complete, for its owner alone (0600). It is written under a new
  * name beside `path`, or beside the file that a link at `path` leads to. A pipe or character device at `path` is
- * written in place, in order, and stays what it is; anything else is refused (-EINVAL). */
+ * written in place, in order, and stays what it is; anything else is refused (-EINVAL). A pipe that nobody reads is
+ * waited for some 2 s (-ENXIO). */
 struct merapi_output; /* opaque */
 MERAPI_API int merapi_output_open(const char* path, struct merapi_output** output, struct merapi_error* error);
 MERAPI_API int merapi_output_fd(const struct merapi_output* output); /* to write to */
+/* Is what is (or will be) written at `path` the file, pipe or device behind the descriptor `fd`? What is printed there
+ * would end up in the output. */
+MERAPI_API bool merapi_output_is(const char* path, int fd);
 /* A pipe or character device: what was written cannot be gone back to. */
 MERAPI_API bool merapi_output_in_place(const struct merapi_output* output);
 /* Complete: replaces the file. Ends `output`, also with an error; then what was at the path is still there. */
@@ -291,7 +296,9 @@ MERAPI_API void merapi_listener_close(struct merapi_listener* listener);
 struct merapi_lease; /* one window given to this device; owns its mapping */
 /* Take the next window offered at the socket (non-blocking, -EAGAIN) or open the file or devdax device `path`. The
  * device lock is held until the lease ends; -EBUSY when another device serves the window, and a second device waits
- * for nobody. */
+ * for nobody. Without descriptors or memory to serve another window no host is accepted: -EMFILE, -ENFILE, -ENOMEM or
+ * -ENOBUFS, and hosts wait for a later call. After every other error one host was refused; -ECONNREFUSED when it came
+ * to that for want of descriptors or memory. */
 MERAPI_API int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error);
 MERAPI_API int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error);
 /* A window that is a part of the file or device: `bytes` (0: up to the end) from `offset`, a multiple of 2 MiB, on, as
@@ -299,8 +306,12 @@ MERAPI_API int merapi_serve(const char* path, struct merapi_lease** lease, struc
  * part may hold anything; a whole file that holds neither a window nor zeros in its first page is refused: -EPROTO. */
 MERAPI_API int merapi_serve_part(const char* path, uint64_t offset, uint64_t bytes, struct merapi_lease** lease,
                                  struct merapi_error* error);
-/* Make a file to serve windows in at least `bytes` large, making it when there is none; a device stays as it is.
- * Refuses what merapi_serve refuses, and -ENOSPC a tmpfs that is smaller. */
+/* As merapi_serve_part, of a file that is made when there is none, and made at least `size` bytes large once the device
+ * lock is held; a device stays as it is. -ENOSPC where a tmpfs is smaller. A file that this call made is removed when
+ * it fails. */
+MERAPI_API int merapi_serve_made(const char* path, uint64_t size, uint64_t offset, uint64_t bytes,
+                                 struct merapi_lease** lease, struct merapi_error* error);
+/* Only make such a file, to serve windows in later. */
 MERAPI_API int merapi_make_file(const char* path, uint64_t bytes, struct merapi_error* error);
 MERAPI_API void merapi_lease_end(struct merapi_lease* lease);
 /* Whole window, mapped read-write; size as the file or driver tells. */

@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// Lines on standard output that are never waited for: what its reader does not take now is kept, up to a bound, and
+// sent when there is room. Lines beyond the bound are dropped and counted.
+#ifndef MERAPI_SIM_DEVICE_EVENT_OUTPUT_H_
+#define MERAPI_SIM_DEVICE_EVENT_OUTPUT_H_
+
+#include <chrono>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+namespace merapi::sim {
+
+class EventOutput {
+ public:
+  EventOutput();
+  ~EventOutput();
+  EventOutput(const EventOutput&) = delete;
+  EventOutput& operator=(const EventOutput&) = delete;
+
+  // False: it was dropped.
+  bool put(const std::string& line);
+  // Is there more to send? Then fd() is to be polled for room, and send() called.
+  bool pending() const { return sent_ < kept_.size(); }
+  int fd() const { return fd_; }
+  void send();
+  // Send the rest, as long as some of it is taken within each `patience`.
+  void finish(std::chrono::milliseconds patience);
+
+ private:
+  void forget();
+
+  static constexpr size_t kBound = size_t{1} << 20;
+  int fd_;
+  bool own_ = false;  // a description of our own, which does not block
+  std::string kept_;
+  size_t sent_ = 0;
+};
+
+}  // namespace merapi::sim
+
+#endif  // MERAPI_SIM_DEVICE_EVENT_OUTPUT_H_

@@ -106,8 +106,8 @@ def test_host(preset):
 @pytest.mark.parametrize("preset", presets())
 def test_directed(preset):
     run(
-        "RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlManyObjects.*:RtlShapes.*:"
-        "RtlShapeNarrowBlocks.*:RtlShapeWideBlocks.*:RtlFarBlocks.*",
+        "RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlLiveRows.*:RtlManyObjects.*:"
+        "RtlShapes.*:RtlShapeNarrowBlocks.*:RtlShapeWideBlocks.*:RtlFarBlocks.*",
         preset,
     )
 

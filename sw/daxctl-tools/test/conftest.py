@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Fixtures of the merapi command's tests."""
 
+import os
+import signal
+
 import pytest
-from cli_harness import MockSystem, Process, binary
+from cli_harness import MockSystem, Process, binary, devices_at
 from native_fixtures import folder  # noqa: F401
 
 
@@ -44,3 +47,12 @@ def window_file(folder, start):  # noqa: F811
 @pytest.fixture
 def system(tmp_path):
     return MockSystem(tmp_path)
+
+
+@pytest.fixture
+def env(folder):  # noqa: F811
+    """Variables of a run whose device is at a socket of its own."""
+    socket = str(folder / "run" / "device.sock")
+    yield {"MERAPI_SOCKET": socket, "MERAPI_DEVICE_PROGRAM": binary("merapi-device")}
+    for pid in devices_at(socket):  # of a test that failed
+        os.kill(pid, signal.SIGKILL)

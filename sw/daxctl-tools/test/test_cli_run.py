@@ -30,14 +30,6 @@ def java(folder):
     return path
 
 
-@pytest.fixture
-def env(folder):
-    socket = str(folder / "run" / "device.sock")
-    yield {"MERAPI_SOCKET": socket, "MERAPI_DEVICE_PROGRAM": binary("merapi-device")}
-    for pid in devices_at(socket):  # of a test that failed
-        os.kill(pid, signal.SIGKILL)
-
-
 def devices_of(env):
     """The pids that the runs recorded."""
     try:

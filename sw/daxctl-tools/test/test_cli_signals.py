@@ -33,14 +33,6 @@ def image(window_file, folder):
     return path
 
 
-@pytest.fixture
-def env(folder):
-    socket = str(folder / "run" / "device.sock")
-    yield {"MERAPI_SOCKET": socket, "MERAPI_DEVICE_PROGRAM": binary("merapi-device")}
-    for pid in devices_at(socket):  # of a test that failed
-        os.kill(pid, signal.SIGKILL)
-
-
 def ignoring_children(*command):
     return [shutil.which("env"), "--ignore-signal=CHLD", *map(str, command)]
 

@@ -91,6 +91,18 @@ def test_device_comes_late(start, device_program, tmp_path):
 # -------------------------------------------------------------- device's death
 
 
+def kill_in_a_trace(run, device):
+    """Kill the device a little after the next marking begins, and start it again once the JVM has told of a fallback,
+    which it must within 30 s. The log by then."""
+    fallbacks = run.count("fallbacks")
+    run.wait_marking(30)
+    time.sleep(0.004)
+    device.kill()
+    log = run.wait_count("fallbacks", fallbacks + 1, 30)
+    device.restart()
+    return log
+
+
 def test_killed_and_restarted(start, own_device, tmp_path):
     """Killed in the middle of traces, twice; each time the cycle is given up, marked on the CPU, and the next process
     at the same socket is used."""
@@ -100,12 +112,7 @@ def test_killed_and_restarted(start, own_device, tmp_path):
     for _ in range(2):
         run.wait_count("traces", run.count("traces") + 1, 60)
         for _ in range(20):
-            fallbacks = run.count("fallbacks")
-            run.wait_marking(30)
-            time.sleep(0.004)
-            own_device.kill()
-            log = run.wait_count("fallbacks", fallbacks + 1, 30)
-            own_device.restart()
+            log = kill_in_a_trace(run, own_device)
             now = sum(f["abandoned"] for f in log.fallbacks)
             if now > abandoned:
                 break
@@ -124,7 +131,8 @@ def test_killed_and_restarted(start, own_device, tmp_path):
 
 
 def test_killed_before_a_pause(start, device_program, tmp_path):
-    """A pause does not wait for a device that is gone, however patient that one has asked its host to be."""
+    """A pause does not wait for a device that is gone, however patient that one has asked its host to be: of
+    two minutes a tenth is when the host asks by itself."""
     finished = tmp_path / "finished"
     patient = ["--model", "--patience-us", 120_000_000]
     with jvm_harness.ServedDevice(device_program, tmp_path / "device", *patient) as device:
@@ -133,13 +141,7 @@ def test_killed_before_a_pause(start, device_program, tmp_path):
         run.wait_count("traces", 1, 60)
         in_a_pause = False
         for _ in range(20):
-            fallbacks = run.count("fallbacks")
-            run.wait_marking(30)
-            time.sleep(0.004)
-            device.kill()
-            # A tenth of the patience is when the host asks by itself.
-            log = run.wait_count("fallbacks", fallbacks + 1, 30)
-            device.restart()
+            log = kill_in_a_trace(run, device)
             in_a_pause = in_a_pause or any("a pause" in f["detail"] for f in log.fallbacks)
             if in_a_pause:
                 break

@@ -91,3 +91,10 @@ def finish(process, timeout=120):
     out, _ = process.communicate(timeout=timeout)
     lines = [line for line in out.splitlines() if line.startswith("{")]
     return process.returncode, json.loads(lines[-1]) if lines else None
+
+
+def wait_until(what, timeout=20):
+    end = time.monotonic() + timeout
+    while not what():
+        assert time.monotonic() < end, "it did not happen in time"
+        time.sleep(0.02)

@@ -1,12 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device process as hosts and administrators meet it: many windows, dead hosts, dead devices, bad windows."""
 
-import json
 import mmap
 import os
 import random
 import resource
-import select
 import signal
 import socket as sockets
 import struct
@@ -16,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from device import realtime_permitted
-from device_processes import binary, finish
+from device_processes import binary, finish, wait_until
 
 # Offsets of docs/contract.md.
 VERSION, GENERATION, DEVICE_IDENTITY, DEVICE_GENERATION, FAULT = 8, 0x200, 0x400, 0x440, 0x500
@@ -26,13 +24,6 @@ DEVICE_MAGIC, IDLE, BAD_MAGIC, BAD_VERSION = 0x43525452, 3, 1, 2
 
 def run(*arguments):
     return subprocess.run([binary("merapi-device"), *map(str, arguments)], capture_output=True, text=True, timeout=30)
-
-
-def wait_until(what, timeout=20):
-    end = time.monotonic() + timeout
-    while not what():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)
 
 
 def map_file(path, length=0):
@@ -328,83 +319,6 @@ def test_the_last_descriptors_refuse_nobody(start, probes, folder):
         assert code == 0, result
         wait_until(lambda: device.maps_windows() == 0)
     assert not any("refused" in line for line in device.log.all), device.log.all
-
-
-# ------------------------------------------------------- output nobody reads
-
-
-def test_a_reader_that_stopped_reading_stops_nothing(probes, folder):
-    out, end = os.pipe()
-    command = [binary("merapi-device"), "--model", "--json", "--socket", folder / "s"]
-    device = subprocess.Popen(command, stdout=end, stderr=subprocess.DEVNULL)
-    try:
-        wait_until((folder / "s").exists)
-        while select.select([], [end], [], 0.05)[1]:
-            device.send_signal(signal.SIGUSR1)
-        # The kernel's pages are taken; the last one may have some room left.
-        for _ in range(200):
-            device.send_signal(signal.SIGUSR1)
-            time.sleep(0.002)
-        code, result = finish(probes(f"device:{folder}/s"))
-        assert code == 0, result
-        begin = time.monotonic()
-        device.terminate()
-        assert device.wait(20) == 0
-        assert time.monotonic() - begin < 2
-    finally:
-        device.kill()
-        device.wait(10)
-        os.close(end)
-    with open(out) as lines:
-        events = [json.loads(line) for line in lines.read().splitlines(keepends=True) if line.endswith("\n")]
-    assert events[0]["event"] == "ready"
-
-
-def test_events_that_nobody_took_are_counted(folder):
-    """Once somebody reads again; each line is whole."""
-    out, end = os.pipe()
-    windows = [word for i in range(40) for word in ("--window", folder / f"w{i}")]
-    command = [binary("merapi-device"), "--model", "--json", "--size", "2M", "--log-level", "off", *windows]
-    device = subprocess.Popen(command, stdout=end)
-    os.close(end)
-    try:
-        with open(out) as lines:
-            for _ in windows:  # of each that it began, and that it is ready
-                lines.readline()
-            for _ in range(1000):  # some 10 KB each; those that come together are one
-                device.send_signal(signal.SIGUSR1)
-                time.sleep(0.002)
-            lost = seen = 0
-            device.send_signal(signal.SIGUSR1)
-            end = time.monotonic() + 60
-            while lost == 0:
-                assert time.monotonic() < end, "nothing was lost"
-                event = json.loads(lines.readline())
-                seen += 1
-                lost = event["events"] if event["event"] == "lost" else 0
-                if seen % 10 == 0:
-                    device.send_signal(signal.SIGUSR1)
-            assert 0 < lost < 1000
-            device.terminate()
-            assert json.loads(lines.readlines()[-1])["event"] == "status"
-        assert device.wait(20) == 0
-    finally:
-        device.kill()
-        device.wait(10)
-
-
-def test_paths_that_are_no_text(folder):
-    path = os.fsencode(folder) + b"/x\xff"
-    command = [binary("merapi-device"), "--model", "--json", "--window", path, "--size", "64M"]
-    device = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-    try:
-        assert json.loads(device.stdout.readline())["context"]["window"].endswith("/x\ufffd")
-        assert json.loads(device.stdout.readline())["where"].endswith("/x\ufffd")
-        device.terminate()
-        assert device.wait(20) == 0
-    finally:
-        device.kill()
-        device.communicate()
 
 
 # ------------------------------------------------------------- dead devices

@@ -1,0 +1,85 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the device process prints for programs: nobody waits for its reader, and it is text whatever paths are."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import time
+
+from device_processes import binary, finish, wait_until
+
+
+def test_a_reader_that_stopped_reading_stops_nothing(probes, folder):
+    out, end = os.pipe()
+    command = [binary("merapi-device"), "--model", "--json", "--socket", folder / "s"]
+    device = subprocess.Popen(command, stdout=end, stderr=subprocess.DEVNULL)
+    try:
+        wait_until((folder / "s").exists)
+        while select.select([], [end], [], 0.05)[1]:
+            device.send_signal(signal.SIGUSR1)
+        # The kernel's pages are taken; the last one may have some room left.
+        for _ in range(200):
+            device.send_signal(signal.SIGUSR1)
+            time.sleep(0.002)
+        code, result = finish(probes(f"device:{folder}/s"))
+        assert code == 0, result
+        begin = time.monotonic()
+        device.terminate()
+        assert device.wait(20) == 0
+        assert time.monotonic() - begin < 2
+    finally:
+        device.kill()
+        device.wait(10)
+        os.close(end)
+    with open(out) as lines:
+        events = [json.loads(line) for line in lines.read().splitlines(keepends=True) if line.endswith("\n")]
+    assert events[0]["event"] == "ready"
+
+
+def test_events_that_nobody_took_are_counted(folder):
+    """Once somebody reads again; each line is whole."""
+    out, end = os.pipe()
+    windows = [word for i in range(40) for word in ("--window", folder / f"w{i}")]
+    command = [binary("merapi-device"), "--model", "--json", "--size", "2M", "--log-level", "off", *windows]
+    device = subprocess.Popen(command, stdout=end)
+    os.close(end)
+    try:
+        with open(out) as lines:
+            for _ in windows:  # of each that it began, and that it is ready
+                lines.readline()
+            for _ in range(1000):  # some 10 KB each; those that come together are one
+                device.send_signal(signal.SIGUSR1)
+                time.sleep(0.002)
+            lost = seen = 0
+            device.send_signal(signal.SIGUSR1)
+            end = time.monotonic() + 60
+            while lost == 0:
+                assert time.monotonic() < end, "nothing was lost"
+                event = json.loads(lines.readline())
+                seen += 1
+                lost = event["events"] if event["event"] == "lost" else 0
+                if seen % 10 == 0:
+                    device.send_signal(signal.SIGUSR1)
+            assert 0 < lost < 1000
+            device.terminate()
+            assert json.loads(lines.readlines()[-1])["event"] == "status"
+        assert device.wait(20) == 0
+    finally:
+        device.kill()
+        device.wait(10)
+
+
+def test_paths_that_are_no_text(folder):
+    path = os.fsencode(folder) + b"/x\xff"
+    command = [binary("merapi-device"), "--model", "--json", "--window", path, "--size", "64M"]
+    device = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+    try:
+        assert json.loads(device.stdout.readline())["context"]["window"].endswith("/x\ufffd")
+        assert json.loads(device.stdout.readline())["where"].endswith("/x\ufffd")
+        device.terminate()
+        assert device.wait(20) == 0
+    finally:
+        device.kill()
+        device.communicate()

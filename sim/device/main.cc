@@ -14,6 +14,7 @@
 #include "sim/device/scheduling.h"
 #include "sim/device/server.h"
 #include "sw/cli/standard_streams.h"
+#include "sw/cli/truncation.h"
 
 namespace {
 
@@ -30,6 +31,7 @@ void require_realtime() {
 
 int main(int argc, char** argv) {
   merapi::cli::hold_standard_streams();
+  merapi::cli::outlive_file_limit();
   merapi::sim::DeviceOptions options;
   int code = 0;
   if (!merapi::sim::parse_options(argc, argv, &options, &code)) return code;

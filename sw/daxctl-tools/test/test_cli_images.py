@@ -2,6 +2,7 @@
 """merapi save, load, replay, verify, trace, reset and export."""
 
 import os
+import resource
 import stat
 import struct
 import subprocess
@@ -257,6 +258,21 @@ def test_files_of_others_are_left_alone(image, folder):
     assert merapi("export", image, folder / "dump").status == OK
     assert (folder / "precious").read_text() == "mine"
     assert sorted(p.name for p in folder.iterdir() if p.name.endswith((".tmp", ".part"))) == ["dump.part", "dump.tmp"]
+
+
+@pytest.mark.parametrize("verb", ["load", "export"])
+def test_larger_than_files_may_be(verb, image, folder):
+    """As `ulimit -f` has it; what was there stays, and nothing is left beside it."""
+    target = folder / "target"
+    target.write_text("before")
+    before = sorted(folder.iterdir())
+    hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
+    limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))}
+    words = {"load": (image, f"file:{folder}/made", "--create"), "export": (image, target)}[verb]
+    done = merapi(verb, *words, **limit)
+    assert done.status > 0 and "File too large" in done.err, (done.status, done.err)
+    assert sorted(folder.iterdir()) == before
+    assert target.read_text() == "before"
 
 
 def test_verify_finds_a_difference(image, folder, start):

@@ -29,6 +29,24 @@ def test_verification_without_a_window(java, classes, runs, tmp_path):
     jvm_harness.check_verified(result)
 
 
+def test_waiting_for_a_pause_is_logged_with_it(java, device, classes, runs, tmp_path):
+    """What a collection waits for the tracer lies before what the log calls its time: a phase tells of it."""
+    flags = [*BASE, jvm_harness.flag_of_window(f"device:{device.socket}"), "-Xmx224m", "-Xmn8m"]
+    log = tmp_path / "phases.log"
+    program = ["GraphRewiring", "ballast=1200000", "count=300", "cycles=6"]
+    result = runs(java, [*flags, f"-Xlog:gc+phases=debug:file={log}", "-cp", classes, *program], tmp_path).finish(60)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_offloaded(result, 4, verified=False)
+    waits = [float(wait) for wait in re.findall(r"Merapi Pause Waiting: ([\d.]+)ms", log.read_text())]
+    pauses = sum(trace["pauses"] for trace in result.log.traces)
+    # The program's end may cut a trace short, whose pauses nobody tells.
+    right = len(waits) >= pauses if result.log.fallbacks else len(waits) == pauses
+    assert pauses > 0 and right, result.describe(f"{len(waits)} waits in {log}, {pauses} pauses in traces")
+    # To a tenth of a millisecond.
+    longest = max(trace["pause_us_max"] for trace in result.log.traces) / 1000
+    assert max(waits) >= longest - 0.1, result.describe(f"the longest wait is {max(waits)} ms, of a trace {longest} ms")
+
+
 def bytes_of_process(pid, name):
     status = Path(f"/proc/{pid}/status").read_text()
     return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) << 10

@@ -121,15 +121,6 @@ int merapi_serve_made(const char* path, uint64_t size, uint64_t offset, uint64_t
   return status;
 }
 
-int merapi_make_file(const char* path, uint64_t bytes, struct merapi_error* error) {
-  struct stat status;
-  if (stat(path, &status) == 0 && !S_ISREG(status.st_mode)) return 0; /* a device has its size */
-  struct merapi_lease* lease;
-  const int code = merapi_serve_made(path, bytes, 0, 0, &lease, error);
-  merapi_lease_end(lease);
-  return code;
-}
-
 int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error) {
   return merapi_serve_part(path, 0, 0, lease, error);
 }

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Writing a file that appears under its name when it is complete. Pipes and character devices are written in place.
+ * Writing a file that appears under its name when it is complete. Where the file system has files without a name, it
+ * has none until then, and nothing is left of it when the process is killed. Pipes and character devices are written
+ * in place.
  */
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
@@ -16,11 +20,15 @@
 /* A reader of a pipe that is started together with its writer comes a little later. */
 #define READER_PATIENCE_US UINT64_C(2000000)
 #define READER_LOOK_NS 10000000
+/* A file is for its owner alone, like a heap dump. */
+#define FILE_MODE 0600
+#define LINK_BYTES 32
 
 struct merapi_output {
   int fd;
   char* target;    /* what is written; of a file, the one that links lead to */
-  char* temporary; /* beside it; NULL: written in place */
+  bool in_place;
+  char* temporary; /* the name that it has until it is complete; NULL: none */
 };
 
 static void release(struct merapi_output* output) {
@@ -31,6 +39,7 @@ static void release(struct merapi_output* output) {
 }
 
 static int open_in_place(struct merapi_output* output, mode_t mode, struct merapi_error* error) {
+  output->in_place = true;
   if (!S_ISCHR(mode) && !S_ISFIFO(mode))
     return merapi_fail(error, -EINVAL,
                        "expected a file, pipe, character device or nothing at %s, found %s; name a file",
@@ -55,19 +64,59 @@ static int open_in_place(struct merapi_output* output, mode_t mode, struct merap
   return merapi_fail(error, -code, "cannot write %s: %s", output->target, strerror(code));
 }
 
-/* A name of its own, which nobody else has and no link leads away from; for its owner alone, like a heap dump. */
-static int open_beside(struct merapi_output* output, struct merapi_error* error) {
+static int folder_length(const struct merapi_output* output) {
   const char* slash = strrchr(output->target, '/');
-  const int folder = slash != NULL ? (int)(slash - output->target) + 1 : 0;
-  if (asprintf(&output->temporary, "%.*smerapi-XXXXXX.tmp", folder, output->target) < 0) {
+  return slash != NULL ? (int)(slash - output->target) + 1 : 0;
+}
+
+/* Give `output` a name of its own, which nobody else has and no link leads away from: a new file's, or (`link`: what
+ * leads to the open file) one of the file without a name. The descriptor of a new file, 0, or a negative errno. */
+static int take_name(struct merapi_output* output, const char* link) {
+  for (;;) {
+    uint64_t random;
+    if (getrandom(&random, sizeof random, 0) != sizeof random) return -errno;
+    if (asprintf(&output->temporary, "%.*smerapi-%016" PRIx64 ".tmp", folder_length(output), output->target, random) <
+        0) {
+      output->temporary = NULL;
+      return -ENOMEM;
+    }
+    const int taken = link == NULL ? open(output->temporary, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, FILE_MODE)
+                                   : linkat(AT_FDCWD, link, AT_FDCWD, output->temporary, AT_SYMLINK_FOLLOW);
+    if (taken >= 0) return taken;
+    const int code = errno;
+    free(output->temporary);
     output->temporary = NULL;
-    return merapi_fail(error, -ENOMEM, "out of memory");
+    if (code != EEXIST) return -code;
   }
-  const int made = mkostemps(output->temporary, (int)strlen(".tmp"), O_CLOEXEC);
+}
+
+/* What leads to the open file whatever its name, for linkat(2). */
+static void link_to(int fd, char link[LINK_BYTES]) { snprintf(link, LINK_BYTES, "/proc/self/fd/%d", fd); }
+
+/* A file without a name in the target's folder, or -1 where there are none, or where they could not get one later. */
+static int open_nameless(const struct merapi_output* output) {
+  char* folder;
+  if (asprintf(&folder, "%.*s.", folder_length(output), output->target) < 0) return -1;
+  const int fd = merapi_fd_above_stdio(open(folder, O_RDWR | O_TMPFILE | O_CLOEXEC, FILE_MODE));
+  free(folder);
+  if (fd < 0) return -1;
+  char link[LINK_BYTES];
+  struct stat itself, seen;
+  link_to(fd, link);
+  if (fstat(fd, &itself) == 0 && stat(link, &seen) == 0 && itself.st_dev == seen.st_dev && itself.st_ino == seen.st_ino)
+    return fd;
+  close(fd);
+  return -1;
+}
+
+static int open_beside(struct merapi_output* output, struct merapi_error* error) {
+  output->fd = open_nameless(output);
+  if (output->fd >= 0) return 0;
+  const int made = take_name(output, NULL);
   output->fd = merapi_fd_above_stdio(made);
   if (output->fd >= 0) return 0;
-  const int code = errno;
-  if (made >= 0) unlink(output->temporary);
+  const int code = made < 0 ? -made : errno;
+  if (output->temporary != NULL) unlink(output->temporary);
   return merapi_fail(error, -code, "cannot make a file beside %s: %s", output->target, strerror(code));
 }
 
@@ -103,16 +152,20 @@ bool merapi_output_is(const char* path, int fd) {
          ours.st_ino == theirs.st_ino;
 }
 
-bool merapi_output_in_place(const struct merapi_output* output) { return output->temporary == NULL; }
+bool merapi_output_in_place(const struct merapi_output* output) { return output->in_place; }
 
 int merapi_output_commit(struct merapi_output* output, struct merapi_error* error) {
-  const bool in_place = merapi_output_in_place(output);
-  int code = in_place || fsync(output->fd) == 0 ? 0 : errno;
+  int code = output->in_place || fsync(output->fd) == 0 ? 0 : errno;
+  if (code == 0 && !output->in_place && output->temporary == NULL) {
+    char link[LINK_BYTES];
+    link_to(output->fd, link);
+    code = -take_name(output, link);
+  }
   if (close(output->fd) < 0 && code == 0) code = errno;
   output->fd = -1;
-  if (code == 0 && !in_place && rename(output->temporary, output->target) < 0) code = errno;
+  if (code == 0 && !output->in_place && rename(output->temporary, output->target) < 0) code = errno;
   if (code != 0) merapi_fail(error, -code, "cannot write %s: %s", output->target, strerror(code));
-  if (code != 0 && !in_place) unlink(output->temporary);
+  if (code != 0 && output->temporary != NULL) unlink(output->temporary);
   release(output);
   return -code;
 }

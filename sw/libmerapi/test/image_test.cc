@@ -2,7 +2,11 @@
 //
 // Saved windows: what goes in comes out, and what is damaged is refused.
 #include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -194,6 +198,42 @@ TEST_F(Image, IsForItsOwnerAloneAndTakesNoNameOfOthers) {
   ASSERT_EQ(Save(), 0) << error_.message;
   EXPECT_TRUE(std::filesystem::is_symlink(image_));
   EXPECT_EQ(ReadFile(linked).substr(0, 8), "MERAPIMG");
+}
+
+TEST_F(Image, NothingIsLeftOfAKilledWriter) {
+  const int nameless = open(std::filesystem::path(image_).parent_path().c_str(), O_RDWR | O_TMPFILE, 0600);
+  if (nameless < 0) GTEST_SKIP() << "files without a name: " << strerror(errno);
+  close(nameless);
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    merapi_output* output = nullptr;
+    if (merapi_output_open(image_.c_str(), &output, nullptr) == 0 && write(merapi_output_fd(output), "half", 4) == 4)
+      kill(getpid(), SIGKILL);
+    _exit(1);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  ASSERT_TRUE(WIFSIGNALED(status)) << status;
+  EXPECT_TRUE(NothingBeside({"window"}));
+}
+
+// A file without a name could not get one.
+bool CoverProc() {
+  return unshare(CLONE_NEWNS) == 0 && mount("none", "/", nullptr, MS_REC | MS_PRIVATE, nullptr) == 0 &&
+         mount("none", "/proc", "tmpfs", 0, nullptr) == 0;
+}
+
+TEST_F(Image, IsWrittenWithoutProcToo) {
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(!CoverProc() ? 1 : Save() == 0 ? 0 : 2);
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 1) GTEST_SKIP() << "no mounts for this user";
+  ASSERT_EQ(status, 0);
+  EXPECT_EQ(ReadFile(image_).substr(0, 8), "MERAPIMG");
+  EXPECT_TRUE(NothingBeside({"window", "saved.mwi"}));
 }
 
 TEST_F(Image, DevicesAndPipesStayWhatTheyAre) {

@@ -235,12 +235,14 @@ void ClosedStreams::OpenAll() {
   const std::string name = "file:" + path;
   const uint32_t make = MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE;
   const merapi_geometry geometry = SmallGeometry();
-  ASSERT_EQ(merapi_make_file(path.c_str(), 1 << 20, &error_), 0) << error_.message;
+  merapi_lease *lease = nullptr, *other = nullptr;
+  ASSERT_EQ(merapi_serve_made(path.c_str(), 1 << 20, 0, 0, &lease, &error_), 0) << error_.message;
+  expect_closed("serving a window file that was made");
+  merapi_lease_end(lease);
   merapi_window *file = nullptr, *second = nullptr;
   ASSERT_EQ(merapi_open(name.c_str(), &geometry, make, &file, &error_), 0) << error_.message;
   expect_closed("making a window file");
   EXPECT_EQ(merapi_open(name.c_str(), nullptr, 0, &second, &error_), -EBUSY) << "the lock was lost";
-  merapi_lease *lease = nullptr, *other = nullptr;
   ASSERT_EQ(merapi_serve(path.c_str(), &lease, &error_), 0) << error_.message;
   expect_closed("serving a window file");
   EXPECT_EQ(merapi_serve(path.c_str(), &other, &error_), -EBUSY) << "the lock was lost";

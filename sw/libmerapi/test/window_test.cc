@@ -338,7 +338,6 @@ TEST_F(File, IsMadeLargerUnderTheDeviceLockAlone) {
   ASSERT_EQ(merapi_serve_made(path_.c_str(), 4 * kMiB, 0, 4 * kMiB, &lease, &error_), 0) << error_.message;
   EXPECT_EQ(std::filesystem::file_size(path_), 4 * kMiB);
   EXPECT_EQ(merapi_serve_made(path_.c_str(), 8 * kMiB, 0, 0, &other, &error_), -EBUSY);
-  EXPECT_EQ(merapi_make_file(path_.c_str(), 8 * kMiB, &error_), -EBUSY);
   EXPECT_EQ(std::filesystem::file_size(path_), 4 * kMiB);
   // Beside the part that is served there may be more.
   ASSERT_EQ(merapi_serve_made(path_.c_str(), 8 * kMiB, 4 * kMiB, 0, &other, &error_), 0) << error_.message;
@@ -346,7 +345,8 @@ TEST_F(File, IsMadeLargerUnderTheDeviceLockAlone) {
   EXPECT_EQ(std::filesystem::file_size(path_), 8 * kMiB);
   merapi_lease_end(other);
   merapi_lease_end(lease);
-  ASSERT_EQ(merapi_make_file(path_.c_str(), 16 * kMiB, &error_), 0) << error_.message;
+  ASSERT_EQ(merapi_serve_made(path_.c_str(), 16 * kMiB, 0, 0, &lease, &error_), 0) << error_.message;
+  merapi_lease_end(lease);
   EXPECT_EQ(std::filesystem::file_size(path_), 16 * kMiB);
 }
 
@@ -367,7 +367,7 @@ TEST_F(File, WhatIsNoWindowIsNeitherLaidOutNorServed) {
     EXPECT_EQ(merapi_serve(path_.c_str(), &lease, &error_), -EPROTO) << offset << " " << content;
     merapi_lease_end(lease);
     lease = nullptr;
-    EXPECT_EQ(merapi_make_file(path_.c_str(), 64 << 20, &error_), -EPROTO);
+    EXPECT_EQ(merapi_serve_made(path_.c_str(), 64 << 20, 0, 0, &lease, &error_), -EPROTO);
     EXPECT_EQ(std::filesystem::file_size(path_), 32u << 20);
     std::string now(content.size(), 0);
     std::ifstream file(path_, std::ios::binary);

@@ -242,7 +242,8 @@ struct merapi_answers {
 };
 
 /* A file that is to appear under its name when it is complete, for its owner alone (0600). It is written under a new
- * name beside `path`, or beside the file that a link at `path` leads to. A pipe or character device at `path` is
+ * name beside `path`, or beside the file that a link at `path` leads to, which it gets when it is complete where the
+ * file system has files without a name: then nothing is left of a writer that is killed. A pipe or character device at `path` is
  * written in place, in order, and stays what it is; anything else is refused (-EINVAL). A pipe that nobody reads is
  * waited for some 2 s (-ENXIO). */
 struct merapi_output; /* opaque */
@@ -311,8 +312,6 @@ MERAPI_API int merapi_serve_part(const char* path, uint64_t offset, uint64_t byt
  * it fails. */
 MERAPI_API int merapi_serve_made(const char* path, uint64_t size, uint64_t offset, uint64_t bytes,
                                  struct merapi_lease** lease, struct merapi_error* error);
-/* Only make such a file, to serve windows in later. */
-MERAPI_API int merapi_make_file(const char* path, uint64_t bytes, struct merapi_error* error);
 MERAPI_API void merapi_lease_end(struct merapi_lease* lease);
 /* Whole window, mapped read-write; size as the file or driver tells. */
 MERAPI_API void* merapi_lease_base(const struct merapi_lease* lease);

@@ -330,8 +330,8 @@ void G1MerapiMark::next_bitmap_cleared() {
 
 void G1MerapiMark::pause() {
   assert_at_safepoint_on_vm_thread();
+  jlong start = os::javaTimeNanos();
   if (_state == Device) {
-    jlong start = os::javaTimeNanos();
     int result = G1MerapiLibrary::pause(_handle, 0);
     jlong waited = os::javaTimeNanos() - start;
     _trace._pauses++;
@@ -341,7 +341,11 @@ void G1MerapiMark::pause() {
       fail(result == -ENODEV ? "device lost" : "pause not acknowledged", "a pause, after %.1f ms: %s", waited / 1e6, os::strerror(-result));
     }
   }
-  abandon_if_failed();
+  if (_state != Host) {
+    abandon_if_failed();
+    // Like the wait for root regions it stands before what the log and JFR call the pause.
+    _g1h->phase_times()->record_merapi_pause_wait_time((os::javaTimeNanos() - start) / 1e6);
+  }
 }
 
 void G1MerapiMark::resume() {

@@ -38,7 +38,6 @@
 #include "utilities/stack.inline.hpp"
 
 #include <errno.h>
-#include <sys/mman.h>
 
 // How many findings are told in words.
 static const size_t MaxReports = 10;

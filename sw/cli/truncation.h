@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Files that end sooner than expected, mapped ones that become smaller and written ones that a limit keeps from growing:
-// the program says so instead of ending by a signal.
+// Files that end sooner than expected, mapped ones that become smaller and written ones that a limit keeps from
+// growing: the program says so instead of ending by a signal.
 #ifndef MERAPI_CLI_TRUNCATION_H_
 #define MERAPI_CLI_TRUNCATION_H_
 

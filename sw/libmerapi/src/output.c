@@ -26,7 +26,7 @@
 
 struct merapi_output {
   int fd;
-  char* target;    /* what is written; of a file, the one that links lead to */
+  char* target; /* what is written; of a file, the one that links lead to */
   bool in_place;
   char* temporary; /* the name that it has until it is complete; NULL: none */
 };

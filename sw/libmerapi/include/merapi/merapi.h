@@ -243,9 +243,9 @@ struct merapi_answers {
 
 /* A file that is to appear under its name when it is complete, for its owner alone (0600). It is written under a new
  * name beside `path`, or beside the file that a link at `path` leads to, which it gets when it is complete where the
- * file system has files without a name: then nothing is left of a writer that is killed. A pipe or character device at `path` is
- * written in place, in order, and stays what it is; anything else is refused (-EINVAL). A pipe that nobody reads is
- * waited for some 2 s (-ENXIO). */
+ * file system has files without a name: then nothing is left of a writer that is killed. A pipe or character device at
+ * `path` is written in place, in order, and stays what it is; anything else is refused (-EINVAL). A pipe that nobody
+ * reads is waited for some 2 s (-ENXIO). */
 struct merapi_output; /* opaque */
 MERAPI_API int merapi_output_open(const char* path, struct merapi_output** output, struct merapi_error* error);
 MERAPI_API int merapi_output_fd(const struct merapi_output* output); /* to write to */

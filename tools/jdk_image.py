@@ -4,7 +4,8 @@
 Only libjvm is compiled here. Everything else (class library, launchers, tools)
 comes from the packages built from the same release, with three things redone
 because they must agree with libjvm: the CDS archives, JFR's configuration, and,
-when a patch adds JFR events, the event metadata inside the module jdk.jfr.
+when a patch adds JFR events, the event metadata inside the module jdk.jfr. The
+modules that jlink and jpackage take (jmods) have them too.
 """
 
 import hashlib
@@ -20,7 +21,7 @@ from common import BUILD, ROOT, exclusive, fail, inputs, say, sha256, write_if_c
 from jdk_source import debian_files
 
 # Increment when the recipe below changes, so that existing folders are made again.
-RECIPE = 2
+RECIPE = 3
 JMOD_MAGIC = b"JM\x01\x00"
 METADATA = "classes/jdk/jfr/internal/types/metadata.bin"
 IN_DEB = Path("usr/lib/jvm/java-17-openjdk-amd64")
@@ -91,11 +92,18 @@ def read_jmod(path):
     return zipfile.ZipFile(io.BytesIO(data[len(JMOD_MAGIC) :]))
 
 
-def replace_in_jmod(path, entry, data):
+def replace_in_jmod(path, entries):
+    """Replace or add `entries`, {name: bytes}; the file stays as it is when it has them."""
     source, out = read_jmod(path), io.BytesIO()
+    names = set(source.namelist())
+    if all(name in names and source.read(name) == data for name, data in entries.items()):
+        return
     with zipfile.ZipFile(out, "w", zipfile.ZIP_DEFLATED) as target:
         for info in source.infolist():
-            target.writestr(info, data if info.filename == entry else source.read(info))
+            data = entries.get(info.filename)
+            target.writestr(info, source.read(info) if data is None else data)
+        for name in sorted(set(entries) - names):
+            target.writestr(name, entries[name])
     path.unlink()
     path.write_bytes(JMOD_MAGIC + out.getvalue())
 
@@ -116,12 +124,12 @@ def replace_metadata(image, metadata):
         return
     say("linking lib/modules with the patch's JFR events")
     old = module_hash(jfr)
-    replace_in_jmod(jfr, METADATA, metadata)
+    replace_in_jmod(jfr, {METADATA: metadata})
     # java.base names the hash of every module it was built with, and jlink refuses another.
     info = read_jmod(java_base).read("classes/module-info.class")
     if info.count(old) != 1:
         fail(f"{java_base}: expected jdk.jfr's hash once in module-info.class, found it {info.count(old)} times")
-    replace_in_jmod(java_base, "classes/module-info.class", info.replace(old, module_hash(jfr)))
+    replace_in_jmod(java_base, {"classes/module-info.class": info.replace(old, module_hash(jfr))})
     linked = image.parent / f"{image.name}.linked"
     shutil.rmtree(linked, ignore_errors=True)
     command = [image / "bin/jlink", "--module-path", image / "jmods", "--add-modules", "ALL-MODULE-PATH"]
@@ -157,7 +165,7 @@ def assemble(image, libjvm, metadata, jfc, libmerapi):
     fresh = image.exists() and stamp.exists() and json.loads(stamp.read_text()) == state
     if fresh:
         if libmerapi:
-            install(libmerapi, image / "lib/libmerapi.so")
+            install_library(libmerapi, image)
         return
     say(f"assembling {image.relative_to(ROOT)}")
     part = image.parent / f"{image.name}.part"
@@ -166,9 +174,11 @@ def assemble(image, libjvm, metadata, jfc, libmerapi):
     replace_metadata(part, metadata)
     for name, data in jfc.items():
         write_if_changed(part / "lib/jfr" / name, data)
+    replace_in_jmod(part / "jmods/jdk.jfr.jmod", {f"lib/jfr/{name}": data for name, data in jfc.items()})
     install(libjvm, part / "lib/server/libjvm.so")
+    replace_in_jmod(part / "jmods/java.base.jmod", {"lib/server/libjvm.so": libjvm.read_bytes()})
     if libmerapi:
-        install(libmerapi, part / "lib/libmerapi.so")
+        install_library(libmerapi, part)
     for archive in (part / "lib/server").glob("classes*.jsa"):
         archive.unlink()
     stamp.unlink(missing_ok=True)
@@ -180,13 +190,20 @@ def assemble(image, libjvm, metadata, jfc, libmerapi):
     # An archive records the path of lib/modules, so it is dumped in the final place.
     part.rename(image)
     shutil.rmtree(old, ignore_errors=True)
-    java(image, "-XX:+UseG1GC", "-Xshare:dump")
-    java(image, "-XX:+UseG1GC", "-Xshare:dump", "-XX:-UseCompressedOops")
+    # With the heap that the JDK's own build has: its size decides where the archived objects may be mapped.
+    dump = ["-XX:+UseG1GC", "-Xshare:dump", "-Xms128m", "-Xmx128m"]
+    java(image, *dump)
+    java(image, *dump, "-XX:-UseCompressedOops")
     version = java(image, "-Xshare:on", "-version")
     wanted = f"{inputs()['jdk']['release']}+{inputs()['jdk']['build']}-{inputs()['jdk']['opt']}"
     if version.count(wanted) != 2:
         fail(f"expected class library and libjvm of version {wanted}, found\n{version}")
     stamp.write_text(json.dumps(state))
+
+
+def install_library(libmerapi, image):
+    install(libmerapi, image / "lib/libmerapi.so")
+    replace_in_jmod(image / "jmods/java.base.jmod", {"lib/libmerapi.so": libmerapi.read_bytes()})
 
 
 def install(source, target):

@@ -80,12 +80,13 @@ def test_replacing_in_a_module_changes_its_hash_only_there(tmp_path):
         file.writestr("lib/c", "three")
     jmod.write_bytes(jdk_image.JMOD_MAGIC + archive.read_bytes())
     before = jdk_image.module_hash(jmod)
-    jdk_image.replace_in_jmod(jmod, "lib/c", b"other")
+    jdk_image.replace_in_jmod(jmod, {"lib/c": b"other", "lib/d": b"new"})
     assert jdk_image.module_hash(jmod) == before
-    jdk_image.replace_in_jmod(jmod, "classes/b", b"other")
+    jdk_image.replace_in_jmod(jmod, {"classes/b": b"other"})
     assert jdk_image.module_hash(jmod) != before
     assert jdk_image.read_jmod(jmod).read("classes/a") == b"one"
     assert jdk_image.read_jmod(jmod).read("classes/b") == b"other"
+    assert jdk_image.read_jmod(jmod).read("lib/d") == b"new"
 
 
 def test_module_hash_is_javas(image):

@@ -142,3 +142,19 @@ def test_every_trace_leaves_an_event(java, device, classes, runs, tmp_path):
             assert event[name] == trace[field], f"event says {name} {event[name]}, log says {trace[field]}"
         assert event["device"] == "model"
         assert event["fallbackReason"] in (None, ""), event
+
+
+def test_linked_images_are_patched(java, device, classes, runs, tmp_path):
+    """What jlink makes has the same libjvm, the library that it loads, and events that recordings name rightly."""
+    linked, recording = tmp_path / "linked", tmp_path / "linked.jfr"
+    modules = ["--add-modules", "java.base,java.management,jdk.jfr,jdk.management"]
+    subprocess.run([java.parent / "jlink", *modules, "--output", linked], check=True, timeout=120)
+    window = jvm_harness.flag_of_window(f"device:{device.socket}")
+    flags = [*BASE, "-Xmx96m", f"-XX:StartFlightRecording:filename={recording},+jdk.MerapiTrace#enabled=true"]
+    result = runs(linked / "bin/java", [window, *flags, "-cp", classes, *PROGRAM], tmp_path).finish(90)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_offloaded(result, 4, verified=False)
+    command = [linked / "bin/jfr", "print", "--json", "--events", "MerapiTrace,GarbageCollection", recording]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    events = [event["type"] for event in json.loads(printed)["recording"]["events"]]
+    assert events.count("jdk.MerapiTrace") >= 4 and "jdk.GarbageCollection" in events, events

@@ -51,8 +51,12 @@ public:
 
   G1CollectedHeap* g1h() const { return _g1h; }
   const G1CMBitMap* bitmap() const { return _bitmap; }
+  // Objects of a closed archive region live for ever and need no mark: the string
+  // table gives them out without a barrier, and where the open part of the archive
+  // could not be mapped no root keeps them marked.
   bool below_limit(oop obj) const {
-    return !_g1h->heap_region_containing(obj)->obj_allocated_since_next_marking(obj);
+    HeapRegion* region = _g1h->heap_region_containing(obj);
+    return !region->obj_allocated_since_next_marking(obj) && !region->is_closed_archive();
   }
   bool is_live(oop obj) const { return !below_limit(obj) || _bitmap->is_marked(obj); }
 };

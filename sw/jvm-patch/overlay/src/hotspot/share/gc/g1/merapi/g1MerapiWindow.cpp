@@ -34,6 +34,9 @@
 #include "utilities/formatBuffer.hpp"
 #include "utilities/globalDefinitions.hpp"
 
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
 #include <sys/mman.h>
 
 // How long a handshake may take before the cycle is marked on the CPU.
@@ -62,6 +65,76 @@ G1MerapiWindow::G1MerapiWindow(merapi_window* window, const ReservedSpace& heap)
 
 uint64_t G1MerapiWindow::area_offset(merapi_area area) const {
   return G1MerapiLibrary::layout_of(_window)->area[area].offset;
+}
+
+int G1MerapiWindow::map(uint64_t offset, size_t size, char* base) {
+  int result = G1MerapiLibrary::map_fixed(_window, offset, size, base);
+  if (result != 0) {
+    return result;
+  }
+  // A child that native code forks would write into the heap of its parent, which
+  // goes on: a private heap becomes a copy there, a shared one does not.
+  if (::madvise(base, size, MADV_DONTFORK) != 0) {
+    log_debug(gc, merapi)("Processes forked from this one share its heap: %s", os::strerror(errno));
+  }
+  if (UseTransparentHugePages) {
+    // As os::realign_memory does for memory that is committed.
+    ::madvise(base, size, MADV_HUGEPAGE);
+  }
+  return 0;
+}
+
+// Of memory that is shared the kernel makes large pages only where it is told to.
+static void warn_of_small_pages() {
+  static const char* const file = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  if (!UseTransparentHugePages || strncmp(MerapiWindow, "device:", strlen("device:")) != 0) {
+    return;
+  }
+  char text[128];
+  FILE* stream = ::fopen(file, "r");
+  if (stream == NULL) {
+    return;
+  }
+  bool off = ::fgets(text, sizeof(text), stream) != NULL && (strstr(text, "[never]") != NULL || strstr(text, "[deny]") != NULL);
+  ::fclose(stream);
+  if (off) {
+    log_warning(gc, merapi)("The heap has no transparent huge pages: expected 'advise' or 'always' in %s, found %s",
+                            file, strtok(text, "\n"));
+  }
+}
+
+bool G1MerapiWindow::contains(const char* start) const {
+  if (start >= _heap_base && start < _heap_base + _heap_size) {
+    return true;
+  }
+  for (int i = 0; i < 2; i++) {
+    if (start >= _bitmap_base[i] && start < _bitmap_base[i] + _bitmap_size[i]) {
+      return true;
+    }
+  }
+  return false;
+}
+
+void G1MerapiWindow::note_committed(char* start, size_t size) {
+  if (_instance != NULL && _instance->contains(start)) {
+    MemTracker::record_virtual_memory_commit(start, size, CALLER_PC);
+  }
+}
+
+void G1MerapiWindow::note_uncommitted(char* start, size_t size) {
+  if (_instance == NULL || !_instance->contains(start)) {
+    return;
+  }
+  if (MemTracker::enabled()) {
+    Tracker tracker(Tracker::uncommit);
+    tracker.record((address)start, size);
+  }
+  // No object is there that a tracer would follow a reference to: such a region's
+  // limit is its start. Memory of an expander stays where it is.
+  if (start >= _instance->_heap_base && start < _instance->_heap_base + _instance->_heap_size &&
+      ::madvise(start, size, MADV_REMOVE) != 0) {
+    log_trace(gc, merapi)("Uncommitted heap stays in memory: %s", os::strerror(errno));
+  }
 }
 
 void G1MerapiWindow::initialize(const ReservedSpace& heap) {
@@ -94,13 +167,13 @@ void G1MerapiWindow::initialize(const ReservedSpace& heap) {
   }
   G1MerapiWindow* self = new G1MerapiWindow(window, heap);
   uint64_t offset = self->area_offset(MERAPI_AREA_HEAP);
-  result = G1MerapiLibrary::map_fixed(window, offset, heap.size(), heap.base());
+  result = self->map(offset, heap.size(), heap.base());
   if (result != 0) {
     // The reservation may be damaged now: there is no heap to go on with.
     vm_exit_during_initialization(err_msg("Could not map the heap at offset " UINT64_FORMAT " of window %s: %s",
                                           offset, MerapiWindow, os::strerror(-result)));
   }
-  MemTracker::record_virtual_memory_commit((address)heap.base(), heap.size(), CALLER_PC);
+  warn_of_small_pages();
   _instance = self;
   log_info(gc, merapi)("Window %s: " UINT64_FORMAT " bytes, heap at offset " UINT64_FORMAT " mapped at " PTR_FORMAT,
                        MerapiWindow, G1MerapiLibrary::window_bytes(window), offset, p2i(heap.base()));
@@ -127,12 +200,11 @@ G1RegionToSpaceMapper* G1MerapiWindow::bitmap_storage(int which, size_t size, si
   }
   int result = G1MerapiLibrary::zero(_instance->_window, desc->offset, desc->size);
   if (result == 0) {
-    result = G1MerapiLibrary::map_fixed(_instance->_window, desc->offset, mapped, reserved.base());
+    result = _instance->map(desc->offset, mapped, reserved.base());
   }
   if (result != 0) {
     vm_exit_during_initialization(err_msg("Could not map a mark bitmap in the window: %s", os::strerror(-result)));
   }
-  MemTracker::record_virtual_memory_commit((address)reserved.base(), mapped, CALLER_PC);
   _instance->_bitmap_base[which] = reserved.base();
   _instance->_bitmap_size[which] = mapped;
   // As G1CollectedHeap::create_aux_memory_mapper says it; the window decides on pages.
@@ -268,7 +340,7 @@ bool G1MerapiWindow::readopt(int which) {
     return false;
   }
   if (result == 0) {
-    result = G1MerapiLibrary::map_fixed(_window, offset, _bitmap_size[which], _bitmap_base[which]);
+    result = map(offset, _bitmap_size[which], _bitmap_base[which]);
   }
   if (result != 0) {
     log_warning(gc, merapi)("The next bitmap stays private: %s", os::strerror(-result));

@@ -27,9 +27,9 @@ class G1RegionToSpaceMapper;
 // of the bitmaps' addresses show the window at this time.
 //
 // Heap and bitmaps are `special` spaces: their memory is mapped here, once,
-// over an ordinary reservation; committing and uncommitting regions is then
-// bookkeeping only (G1PageBasedVirtualSpace). The ordinary commit would map
-// anonymous memory over the window.
+// over an ordinary reservation. The ordinary commit would map anonymous memory
+// over the window; committing and uncommitting is accounted here instead, and
+// uncommitted heap is given back where the window's memory can be.
 //
 // A bitmap is either in the window (a device may write it) or private (after
 // a revocation: anonymous memory with the same marks at the same
@@ -49,6 +49,9 @@ class G1MerapiWindow : public CHeapObj<mtGC> {
   G1MerapiWindow(merapi_window* window, const ReservedSpace& heap);
 
   uint64_t area_offset(merapi_area area) const;
+  // Maps the window from `offset` on over [base, base + size); 0 or a negative errno.
+  int map(uint64_t offset, size_t size, char* base);
+  bool contains(const char* start) const;
   bool make_private(int which, bool keep_contents);
 
 public:
@@ -64,6 +67,11 @@ public:
   static ReservedSpace heap_space(const ReservedSpace& heap);
   // Storage of bitmap `which` of `size` bytes in the window; NULL without a window.
   static G1RegionToSpaceMapper* bitmap_storage(int which, size_t size, size_t translation_factor);
+
+  // Memory of a special space (G1PageBasedVirtualSpace) has been committed or
+  // uncommitted; that of others than heap and bitmaps is none of the window's.
+  static void note_committed(char* start, size_t size);
+  static void note_uncommitted(char* start, size_t size);
 
   merapi_window* handle() const { return _window; }
   char* heap_base() const { return _heap_base; }

@@ -1,13 +1,19 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every target sets up what it needs; what is there already costs a second at most.
 
+ifneq ($(words $(CURDIR))$(findstring :,$(CURDIR))$(findstring %,$(CURDIR)),1)
+$(error expected a clone whose path has no spaces, colons or percent signs, found '$(CURDIR)'; move it)
+endif
+
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
 JOBS ?= $(shell nproc)
-export APP ?=
+# As it was written: `$` is the shell's and Java's, not make's.
+override APP := $(value APP)
+export APP
 # What traces: the RTL in the main job. A program of the user's own or a guest would wait long for a simulation.
 export DEVICE ?= $(if $(filter run,$(MAKECMDGOALS)),$(if $(APP),model,rtl),model)
 export PRESET ?=
@@ -18,7 +24,12 @@ PYTEST := build/venv/bin/python -m pytest
 BESIDE = $(if $(filter 1,$(JOBS)),,-n 2 --dist loadscope)
 RUFF := build/venv/bin/ruff
 # Compiled files are kept too; paths are taken relative to the clone, so that another clone finds them.
-export CCACHE_DIR := $(or $(MERAPI_CACHE),$(HOME)/.cache/merapi)/ccache
+override MERAPI_CACHE := $(or $(MERAPI_CACHE),$(shell echo ~)/.cache/merapi)
+ifeq ($(words $(MERAPI_CACHE)),1)
+override MERAPI_CACHE := $(abspath $(MERAPI_CACHE))
+endif
+export MERAPI_CACHE
+export CCACHE_DIR := $(MERAPI_CACHE)/ccache
 export CCACHE_BASEDIR := $(CURDIR)
 export CCACHE_NOHASHDIR := 1
 LAUNCHERS := -DCMAKE_C_COMPILER_LAUNCHER=ccache -DCMAKE_CXX_COMPILER_LAUNCHER=ccache
@@ -28,6 +39,10 @@ NATIVE_FLAGS := -G Ninja $(LAUNCHERS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_
 LIBMERAPI := build/native/lib/libmerapi.so
 MERAPI_DEVICE := build/native/bin/merapi-device
 JDK := build/jdk/image
+
+# First in the command of a step that two makes in one clone must not take at once; as `exclusive` of tools/common.py.
+one_at_a_time = mkdir -p build/locks; exec 9> build/locks/$(1); \
+  flock -n 9 || { echo "waiting for another process in '$(1)'"; flock 9; };
 
 .PHONY: help
 help: ## print this list
@@ -45,8 +60,9 @@ contract: ## regenerate the contract's C header, Scala constants and document ta
 
 .PHONY: native
 native: setup ## build libmerapi, the device process and the merapi command
-	@[ -f build/native/build.ninja ] || cmake -S sim -B build/native $(NATIVE_FLAGS) > build/native.log || { cat build/native.log; exit 1; }
-	@cmake --build build/native --parallel $(JOBS)
+	@$(call one_at_a_time,native) \
+	  [ -f build/native/build.ninja ] || cmake -S sim -B build/native $(NATIVE_FLAGS) > build/native.log || { cat build/native.log; exit 1; }; \
+	  cmake --build build/native --parallel $(JOBS)
 
 .PHONY: jdk
 jdk: native ## build the patched JDK as a folder, build/jdk/image

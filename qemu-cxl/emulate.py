@@ -194,6 +194,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--topology", default="one", help="expanders: " + ", ".join(TOPOLOGIES))
     parser.add_argument("--device", default="model", help="what traces: " + ", ".join(sorted(DEVICES)))
+    parser.add_argument("--check", action="store_true", help="only check --topology and --device with its preset")
     parser.add_argument("--shell", action="store_true", help="a shell in the guest, everything set up")
     parser.add_argument(
         "--clock",
@@ -222,6 +223,8 @@ def main():
         args.device_options = host_run.device_options(args)
     except DeviceError as error:
         fail(str(error), 2)
+    if args.check:
+        return 0
     args.packages = args.packages or PACKAGES[args.device]
     check_inputs(args)
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -8,20 +8,25 @@ PCI_FLAGS := -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_EXPORT_COMPILE_C
 
 .PHONY: qemu-pci
 qemu-pci: setup ## build the process that serves the tracer as a PCI function to QEMU
-	@[ -f build/qemu/pci/build.ninja ] || { mkdir -p build/qemu && cmake -S qemu-cxl/pci -B build/qemu/pci $(PCI_FLAGS) \
-	  > build/qemu/pci.log || { cat build/qemu/pci.log; exit 1; }; }
-	@cmake --build build/qemu/pci --parallel $(JOBS)
+	@$(call one_at_a_time,qemu-pci) \
+	  [ -f build/qemu/pci/build.ninja ] || { mkdir -p build/qemu && cmake -S qemu-cxl/pci -B build/qemu/pci $(PCI_FLAGS) \
+	  > build/qemu/pci.log || { cat build/qemu/pci.log; exit 1; }; }; \
+	  cmake --build build/qemu/pci --parallel $(JOBS)
 
 .PHONY: qemu-setup
 qemu-setup: setup qemu-pci ## fetch QEMU and the guest, make the guest's initramfs
 	@python3 qemu-cxl/prepare.py
 
+.PHONY: qemu-arguments
+qemu-arguments:
+	@python3 qemu-cxl/emulate.py --check --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --topology "$$TOPOLOGY"
+
 .PHONY: qemu
-qemu: jdk apps qemu-setup ## the program of `run` in a guest with a CXL expander (DEVICE=, TOPOLOGY=)
+qemu: qemu-arguments jdk apps qemu-setup ## the program of `run` in a guest with a CXL expander (DEVICE=, TOPOLOGY=)
 	@python3 qemu-cxl/emulate.py --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --topology "$$TOPOLOGY"
 
 .PHONY: qemu-shell
-qemu-shell: jdk apps qemu-setup ## a shell in such a guest, everything set up
+qemu-shell: qemu-arguments jdk apps qemu-setup ## a shell in such a guest, everything set up
 	@python3 qemu-cxl/emulate.py --shell --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --topology "$$TOPOLOGY"
 
 ifeq ($(DEVICE),rtl)

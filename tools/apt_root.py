@@ -23,7 +23,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-CACHE = Path(os.environ.get("MERAPI_CACHE", Path.home() / ".cache" / "merapi"))
+CACHE = Path(os.environ.get("MERAPI_CACHE") or Path.home() / ".cache" / "merapi").absolute()
 
 
 def fail(message):

@@ -29,6 +29,7 @@ from jdk_source import Tree, overlay_files, patch_files
 IMAGES = {"merapi": BUILD / "jdk/image", "stock": BUILD / "jdk/stock-image"}
 CACHED = 12  # finished libjvms in the cache
 KEPT = ("libjvm.so", "metadata.bin", "default.jfc", "profile.jfc")
+DIGESTS = "digests.json"  # SHA-256 of each of them
 
 
 def configure_flags(variant, boot_jdk=Path("/") / jdk_image.IN_DEB):
@@ -140,12 +141,23 @@ def run_make(tree, jobs):
         fail(f"the JDK's make failed; see {log}\n{tail}")
 
 
+def is_whole(kept):
+    """Is what lies in this folder of the cache what was put there?"""
+    try:
+        digests = json.loads((kept / DIGESTS).read_text())
+        return all(sha256(kept / name) == digests[name] for name in KEPT)
+    except (OSError, ValueError, KeyError):
+        return False
+
+
 def libjvm(variant, jobs, force):
     """Folder with libjvm.so, metadata.bin and JFR's configurations of this variant: from the cache or built."""
     kept = CACHE / "jdk" / key(variant)
-    if all((kept / name).exists() for name in KEPT):
+    if is_whole(kept):
         os.utime(kept)
         return kept
+    if kept.exists():
+        say(f"expected a whole libjvm in {kept}, found it damaged; it is built again")
     with exclusive(f"jdk-{variant}"):
         tree = Tree(variant)
         tree.unpack()
@@ -165,6 +177,7 @@ def libjvm(variant, jobs, force):
         (part / "metadata.bin").write_bytes(metadata)
         for name in ("default.jfc", "profile.jfc"):
             shutil.copy2(tree.src / "src/jdk.jfr/share/conf/jfr" / name, part)
+        (part / DIGESTS).write_text(json.dumps({name: sha256(part / name) for name in KEPT}))
         if kept.exists():
             shutil.rmtree(kept)
         part.rename(kept)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
-CACHE = Path(os.environ.get("MERAPI_CACHE") or Path.home() / ".cache" / "merapi")
+CACHE = Path(os.environ.get("MERAPI_CACHE") or Path.home() / ".cache" / "merapi").absolute()
 
 
 def fail(message):

@@ -219,7 +219,15 @@ def device_options(args):
         raise DeviceError(
             f"{name[2:].upper()}: expected with DEVICE=rtl alone, found '{value}' with DEVICE={args.device}"
         )
+    if args.preset and args.preset not in presets():
+        raise DeviceError(f"PRESET: expected one of {', '.join(sorted(presets()))}, found '{args.preset}'")
     return [word for option in given for word in option]
+
+
+def presets():
+    """Names of the tracers that the RTL's sources describe, but for the one that is for proofs alone."""
+    source = (ROOT / "hw/tracer-rtl/src/main/scala/merapi/Parameters.scala").read_text()
+    return set(re.findall(r'\bname = "([^"]+)"', source)) - {"proof"}
 
 
 def exit_status(status, problems):
@@ -266,7 +274,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="model", help="what traces: " + ", ".join(sorted(DEVICES)))
     parser.add_argument("--app", default="", help="java's arguments for your own program")
-    parser.add_argument("--check", action="store_true", help="only check --device and --app")
+    parser.add_argument("--check", action="store_true", help="only check --device, --preset and --app")
     parser.add_argument("--preset", default="", help="with --device rtl: which tracer (ddr4-1ch)")
     parser.add_argument("--memory", default="", help="with --device rtl: memory time (what suits the preset)")
     parser.add_argument("--rounds", type=int, default=4, help="rounds of the default program")

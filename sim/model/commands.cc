@@ -124,7 +124,8 @@ bool Model::begin_cycle(const merapi_submission& e, uint64_t index) {
 
 bool Model::clear_bitmap(const merapi_submission& e, uint64_t index) {
   if (phase_ == Phase::kReady) {
-    // Outside cycles nothing is latched; what the command needs is checked now.
+    // Outside cycles nothing is latched; what the command needs is checked now, and is not what another one works with.
+    if (!tasks_.empty()) return false;
     if (Fault f = latch_geometry(memory_, rings_, options_.coherence, &geometry_)) {
       fault(f);
       return true;

@@ -195,11 +195,15 @@ void Tracer::next_run(Partial* p) {
     // Shapes may have been invalidated since; then it is looked up as if the object were met again (counted).
     s = cached.klass_word == p->klass_word ? &cached : slow_shape(p->object | kCounted);
   }
-  if (s == nullptr || s->path != Path::kHuge || p->next_block >= s->block_count) {
+  const bool blocks = s != nullptr && (s->path == Path::kHuge || s->path == Path::kBlocks || s->path == Path::kOneBlock);
+  if (!blocks || p->next_block >= s->block_count) {
     partials_.pop_back();
     hot_.partials = partials_.size();
     return;
   }
+  // The shape may be another one than that which the object was accounted with: hosts replace them in pauses.
+  if (s->size_words - 1 >= (geometry_.heap_bytes - p->object) / 8)
+    return fail(MERAPI_FAULT_BAD_OBJECT, address(p->object), s->size_words);
   const merapi_ref_block& block = s->blocks[p->next_block++];
   hot_.work--;
   p->at = p->object + block.offset;

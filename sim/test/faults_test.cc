@@ -315,6 +315,67 @@ TEST_F(Faults, BadCommands) {
   }
 }
 
+// Outside cycles the configuration may change between two commands; each is measured by that of its own time.
+TEST_F(Faults, AClearIsNotMeasuredByAnotherConfiguration) {
+  WindowShape shape;
+  shape.regions = 256;
+  build(shape, true);
+  const uint64_t words = window_->heap_bytes() / 8 / 64, slice = 16 * words / shape.regions;
+  std::fill_n(window_->bitmap(0), words, ~UINT64_C(0));
+  std::fill_n(window_->bitmap(1), words, ~UINT64_C(0));
+  std::memset(window_->heap(), 0xaa, window_->heap_bytes());
+  ASSERT_TRUE(machine_->attach());
+  machine_->command(MERAPI_OP_CLEAR_BITMAP, 0, 16, shape.regions - 16);
+  while (window_->bitmap(0)[slice] != 0) machine_->step();
+  ASSERT_NE(window_->bitmap(0)[words - 1], 0u) << "expected the command to take some turns";
+  window_->config()->region_log2 = 24;
+  window_->config()->region_count = 1;
+  machine_->command(MERAPI_OP_CLEAR_BITMAP, 1, 0, 1);
+  steps();
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
+  EXPECT_EQ(machine_->complete().size(), 2u);
+  for (uint64_t i = 0; i < words; i++) {
+    ASSERT_EQ(window_->bitmap(0)[i], i < slice ? ~UINT64_C(0) : 0) << i;
+    ASSERT_EQ(window_->bitmap(1)[i], 0u) << i;
+  }
+  for (uint64_t i = 0; i < window_->heap_bytes(); i++) ASSERT_EQ(window_->heap()[i], 0xaa) << i;
+}
+
+// The blocks that are left of an object in the middle of its scan are those of the shape as it is then.
+TEST_F(Faults, AnObjectWhoseShapeIsReplacedInAPause) {
+  constexpr uint32_t kLarge = 0x5000, kWords = 100'000;
+  for (const bool fits : {true, false}) {
+    build({}, true);
+    merapi_shape s{};
+    s.klass_word = kLarge;
+    s.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    s.size_words = kWords;
+    window_->put_shape(s, {{16, 2 * kWords - 1000}, {8 * kWords - 800, 4}});
+    klass(0, kLarge);
+    ASSERT_TRUE(machine_->attach());
+    machine_->begin(0);
+    machine_->grey({address(0)});
+    while (!window_->marked(0, 0)) machine_->step();
+    machine_->request_pause();
+    while (!machine_->pause_acknowledged()) machine_->step();
+    EXPECT_LT(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), 2 * kWords - 1000);
+    s.size_words = fits ? kWords : 0xffff'fff0;
+    window_->put_shape(s, {{16, 4}, fits ? merapi_ref_block{8 * kWords - 400, 8} : merapi_ref_block{0xf000'0000, 1 << 24}});
+    machine_->command(MERAPI_OP_INVALIDATE_SHAPES, 0, 0, 0);
+    machine_->trace(0, 16);
+    machine_->resume();
+    steps(2000);
+    if (fits) {
+      EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
+      machine_->complete();
+      EXPECT_TRUE(machine_->idle());
+      EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), 2 * kWords - 1000 + 8);
+    } else {
+      expect_fault(MERAPI_FAULT_BAD_OBJECT, address(0), 0xffff'fff0);
+    }
+  }
+}
+
 TEST_F(Faults, NoFlagsAreDefined) {
   for (uint8_t opcode : {MERAPI_OP_NOP, MERAPI_OP_BEGIN_CYCLE, MERAPI_OP_TRACE_REGION, MERAPI_OP_GREY,
                          MERAPI_OP_CLEAR_BITMAP, MERAPI_OP_FENCE, MERAPI_OP_INVALIDATE_SHAPES}) {

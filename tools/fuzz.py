@@ -2,10 +2,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Run libmerapi's libFuzzer targets, each for a while, with address and undefined-behaviour sanitizers.
 
-Targets are the programs merapi_fuzz_* that the library's build makes; one of them,
-merapi_fuzz_seeds, writes the seeds of the others. The corpus is kept in
-build/fuzz/corpus and what was found in build/fuzz/found, a folder for each
-target. Status 1 when a target found something.
+Targets are the programs merapi_fuzz_NAME, one of each sw/libmerapi/fuzz/fuzz_NAME.cc.
+The corpus is kept in build/fuzz/corpus and what was found in build/fuzz/found, a
+folder for each target. Status 1 when a target found something, 2 when the arguments are wrong.
 """
 
 import argparse
@@ -16,6 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from common import BUILD, ROOT, exclusive, fail, say
 
 SOURCE = ROOT / "sw/libmerapi"
+TARGETS = sorted(f"merapi_{path.stem}" for path in (SOURCE / "fuzz").glob("fuzz_*.cc"))
 OUT = BUILD / "fuzz"
 CONFIGURE = [
     "-G",
@@ -28,42 +28,39 @@ CONFIGURE = [
 
 
 def build(jobs):
-    """Configure and build; returns the targets' paths."""
-    OUT.mkdir(parents=True, exist_ok=True)
-    log = OUT / "build.log"
-    with open(log, "w") as file:
-        for command in (
-            ["cmake", "-S", SOURCE, "-B", OUT / "tree", *CONFIGURE],
-            ["cmake", "--build", OUT / "tree", "--parallel", str(jobs)],
-        ):
-            if subprocess.run(command, stdout=file, stderr=file).returncode:
-                tail = "\n".join(log.read_text().splitlines()[-20:])
-                fail(f"the fuzz targets do not build; see {log}\n{tail}")
-    seeds = OUT / "bin/merapi_fuzz_seeds"
-    targets = sorted(path for path in (OUT / "bin").glob("merapi_fuzz_*") if path.is_file() and path != seeds)
-    if not targets:
-        fail(f"expected programs merapi_fuzz_* in {OUT / 'bin'}, found none; does {SOURCE}/CMakeLists.txt build them?")
-    (OUT / "seeds").mkdir(exist_ok=True)
-    if subprocess.run([seeds, OUT / "seeds"]).returncode:
-        fail(f"expected seeds of {seeds}, found an error; see above")
-    return targets
+    """Configure and build all targets, write their seeds; returns the programs by name."""
+    with exclusive("fuzz-build"):
+        OUT.mkdir(parents=True, exist_ok=True)
+        log = OUT / "build.log"
+        with open(log, "w") as file:
+            for command in (
+                ["cmake", "-S", SOURCE, "-B", OUT / "tree", *CONFIGURE],
+                ["cmake", "--build", OUT / "tree", "--target", "merapi_fuzz", "--parallel", str(jobs)],
+            ):
+                if subprocess.run(command, stdout=file, stderr=file).returncode:
+                    tail = "\n".join(log.read_text().splitlines()[-20:])
+                    fail(f"the fuzz targets do not build; see {log}\n{tail}")
+        programs = {name: OUT / "bin" / name for name in TARGETS}
+        for name, path in programs.items():
+            if not path.is_file():
+                fail(f"expected {path}, found nothing; does {SOURCE}/fuzz/CMakeLists.txt build {name}?")
+        (OUT / "seeds").mkdir(exist_ok=True)
+        if subprocess.run([OUT / "bin/merapi_fuzz_seeds", OUT / "seeds"]).returncode:
+            fail(f"expected seeds of {OUT / 'bin/merapi_fuzz_seeds'}, found an error; see above")
+    return programs
 
 
-def fuzz(target, seconds):
-    """Run one target. Returns (name, what went wrong or None, executions)."""
-    corpus, found = OUT / "corpus" / target.name, OUT / "found" / target.name
-    for folder in (corpus, found):
-        folder.mkdir(parents=True, exist_ok=True)
-    seeds = OUT / "seeds" / target.name.removeprefix("merapi_fuzz_")
-    log = OUT / f"{target.name}.log"
-    command = [
-        target,
-        "-print_final_stats=1",
-        f"-max_total_time={seconds}",
-        "-max_len=65536",
-        "-timeout=20",
-        "-rss_limit_mb=2500",
-    ]
+def fuzz(program, *limits, folder=OUT):
+    """Run one program, within limits as libFuzzer's flags say them; what it leaves is in folder.
+
+    Returns (name, what went wrong or None, executions).
+    """
+    corpus, found = folder / "corpus" / program.name, folder / "found" / program.name
+    for each in (corpus, found):
+        each.mkdir(parents=True, exist_ok=True)
+    seeds = OUT / "seeds" / program.name.removeprefix("merapi_fuzz_")
+    log = folder / f"{program.name}.log"
+    command = [program, "-print_final_stats=1", *limits, "-max_len=65536", "-timeout=20", "-rss_limit_mb=2500"]
     with open(log, "w") as file:
         status = subprocess.run(
             [*command, f"-artifact_prefix={found}/", corpus, *([seeds] if seeds.is_dir() else [])],
@@ -73,25 +70,33 @@ def fuzz(target, seconds):
     lines = log.read_text(errors="replace").splitlines()
     runs = [line.split()[-1] for line in lines if "number_of_executed_units" in line]
     if status:
-        shown = [line for line in lines if "ERROR" in line or "runtime error" in line or "SUMMARY" in line][:3]
-        return target.name, f"status {status}; {' / '.join(shown)}; see {log} and {found}", runs
-    return target.name, None, runs
+        signs = (": expected ", "ERROR", "runtime error", "SUMMARY")
+        shown = [line for line in lines if any(sign in line for sign in signs)][:3]
+        return program.name, f"status {status}; {' / '.join(shown)}; see {log} and {found}", runs
+    return program.name, None, runs
+
+
+def count(text):
+    """An argument that is a whole number of one or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"expected a whole number, 1 or more, found '{text}'; give one or leave it out")
+    return int(text)
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--seconds", type=int, default=60, help="time for each target")
-    parser.add_argument("--jobs", type=int, default=1, help="targets at a time")
-    parser.add_argument("targets", nargs="*", help="names of targets; all by default")
+    parser.add_argument("--seconds", type=count, default=60, help="time for each target (make fuzz: FUZZ_SECONDS=)")
+    parser.add_argument("--jobs", type=count, default=1, help="targets at a time")
+    parser.add_argument("targets", nargs="*", help=f"of {', '.join(TARGETS)}; all by default")
     args = parser.parse_args()
+    if unknown := [name for name in args.targets if name not in TARGETS]:
+        parser.error(f"expected targets of {', '.join(TARGETS)}, found {', '.join(unknown)}; leave out what is not one")
+    names = [name for name in TARGETS if not args.targets or name in args.targets]
     with exclusive("fuzz"):
-        targets = [t for t in build(args.jobs) if not args.targets or t.name in args.targets]
-        if not targets:
-            names = ", ".join(path.name for path in (OUT / "bin").iterdir())
-            fail(f"expected targets of {names}, found {', '.join(args.targets)}")
-        say(f"{len(targets)} target(s), {args.seconds} s each")
+        programs = build(args.jobs)
+        say(f"{len(names)} target(s), {args.seconds} s each")
         with ThreadPoolExecutor(args.jobs) as pool:
-            results = list(pool.map(lambda target: fuzz(target, args.seconds), targets))
+            results = list(pool.map(lambda name: fuzz(programs[name], f"-max_total_time={args.seconds}"), names))
     for name, problem, runs in results:
         print(f"{name}: {problem or 'nothing found'}, {runs[0] if runs else 'no'} executions")
     return 1 if any(problem for _, problem, _ in results) else 0

@@ -63,7 +63,7 @@ class MemoryFile {
   int fd_;
 };
 
-inline merapi_geometry SmallGeometry() {
+constexpr merapi_geometry SmallGeometry() {
   merapi_geometry geometry{};
   geometry.heap_bytes = UINT64_C(2) << 20;
   geometry.region_log2 = 20;

@@ -10,6 +10,9 @@ using namespace merapi_fuzz;
 
 namespace {
 
+constexpr int kSubmissions = static_cast<int>(SmallGeometry().submission_entries);
+constexpr int kCompletions = static_cast<int>(SmallGeometry().completion_entries);
+
 struct World {
   MemoryFile file{UINT64_C(16) << 20};
   merapi_window* window = Format(file);
@@ -63,12 +66,12 @@ void Attach(World& world, Input& input) {
 }
 
 void Complete(World& world, Input& input) {
-  merapi_completion entries[16];
-  const int want = input.Take<uint8_t>() % 17;
+  merapi_completion entries[2 * kCompletions];
+  const int want = input.Take<uint8_t>() % (2 * kCompletions + 1);
   const auto* index = reinterpret_cast<merapi_host_index*>(world.base + MERAPI_HOST_INDEX_OFFSET);
   const uint64_t before = index->completion_consumed;
   const int got = merapi_complete(world.window, entries, want);
-  MUST(got <= want && got <= 8);
+  MUST(got <= want && got <= kCompletions);
   if (got < 0) MUST(got == -EBADMSG || got == -ENODEV);
   MUST(index->completion_consumed == before + static_cast<uint64_t>(got < 0 ? 0 : got));
   for (int i = 0; i < got; i++)
@@ -76,26 +79,27 @@ void Complete(World& world, Input& input) {
 }
 
 void Submit(World& world, Input& input) {
-  merapi_submission entries[8] = {};
-  const int want = input.Take<uint8_t>() % 9;
+  merapi_submission entries[2 * kSubmissions] = {};
+  const int want = input.Take<uint8_t>() % (2 * kSubmissions + 1);
   const int room = merapi_submission_room(world.window);
   const int put = merapi_submit(world.window, entries, want);
-  MUST(room <= 4 && put <= want && put <= 4);
+  MUST(room <= kSubmissions && put <= want && put <= kSubmissions);
 }
 
-// A device store: mostly plausible indexes, sometimes any byte of its lines, sometimes an entry.
+// A device store: mostly plausible indexes, sometimes any byte of its lines, sometimes entries.
 void DeviceStores(World& world, Input& input) {
   auto* index = reinterpret_cast<merapi_device_index*>(world.base + MERAPI_DEVICE_INDEX_OFFSET);
   const auto* host = reinterpret_cast<merapi_host_index*>(world.base + MERAPI_HOST_INDEX_OFFSET);
   const uint8_t what = input.Take<uint8_t>();
   if (what < 64) {
-    index->completion_produced += static_cast<int8_t>(input.Take<uint8_t>()) / 8;
+    index->completion_produced += static_cast<int8_t>(input.Take<uint8_t>()) * kCompletions / 64;
   } else if (what < 128) {
-    index->submission_consumed = host->submission_produced - input.Take<uint8_t>() % 6;
+    index->submission_consumed = host->submission_produced - input.Take<uint8_t>() % (kSubmissions + 2);
   } else if (what < 192) {
-    const uint64_t at = index->completion_produced + input.Take<uint8_t>() % 3;
-    merapi_completion& entry = world.completions[at % 8];
-    entry.sequence = static_cast<uint32_t>(at + 1) + (input.Take<uint8_t>() < 16);
+    const uint64_t end = index->completion_produced + 1 + input.Take<uint8_t>() % kCompletions;
+    for (uint64_t at = index->completion_produced; at != end; at++)
+      world.completions[at % kCompletions].sequence = static_cast<uint32_t>(at + 1);
+    world.completions[(end - 1) % kCompletions].sequence += input.Take<uint8_t>() < 16;
   } else if (what < 224) {
     std::memcpy(world.base + MERAPI_DEVICE_ACK_OFFSET, world.base + MERAPI_HOST_REQUEST_OFFSET, 12);
   } else {

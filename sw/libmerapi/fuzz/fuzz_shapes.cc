@@ -8,10 +8,12 @@
 
 using namespace merapi_fuzz;
 
+static constexpr uint32_t kSlots = SmallGeometry().shape_slots;
+
 static void Call(merapi_window* window, Input& input) {
   const uint8_t what = input.Take<uint8_t>();
   merapi_shape shape{};
-  shape.klass_word = what & 0x80 ? input.Take<uint64_t>() : input.Take<uint8_t>() * UINT64_C(0x9) % 40;
+  shape.klass_word = what & 0x80 ? input.Take<uint64_t>() : input.Take<uint8_t>() * UINT64_C(0x9) % (2 * kSlots);
   merapi_shape got;
   merapi_ref_block back[64];
   if (what % 4 == 0) {
@@ -48,7 +50,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const merapi_area_desc table = merapi_layout_of(window)->area[MERAPI_AREA_SHAPES];
   merapi_close(window);
   // Start with some slots from the input, or with an empty table.
-  const uint64_t slots = input.Take<uint8_t>() % 17;
+  const uint64_t slots = input.Take<uint8_t>() % (kSlots + 1);
   for (uint64_t i = 0; i < slots; i++) {
     const auto slot = input.Take<merapi_shape>();
     file.Write(table.offset + i * sizeof slot, &slot, sizeof slot);

@@ -17,7 +17,7 @@ MARK_BEGIN = re.compile(r"^Concurrent Mark From Roots$")
 MARK_END = re.compile(r"^Concurrent Mark From Roots ([\d.]+)ms$")
 PAUSE = re.compile(r"^Pause (Young|Remark|Cleanup|Full)(.*?) \d+[KMG]->\d+[KMG]\(\d+[KMG]\) ([\d.]+)ms$")
 PAUSE_ACKNOWLEDGED = re.compile(r"^Pause acknowledged after ([\d.]+) us$")
-COLLECTOR = re.compile(r"^Using (\w+)$")
+COLLECTOR = re.compile(r"^Using (?:The )?(\w+)(?: Garbage Collector)?$")  # Z alone has a sentence for a name
 WINDOW = re.compile(r"^Window (\S+): (\d+) bytes, heap at offset (\d+) ")
 SAFEPOINT = re.compile(r'^Safepoint "(\w+)",.* Reaching safepoint: (\d+) ns,.* At safepoint: (\d+) ns')
 

@@ -2,6 +2,8 @@
 """The log reader: real lines of both JVMs, records, and lines that are not complete yet."""
 
 import jvm_log
+import pytest
+import report
 
 TRACE = (
     '{"cycle":1,"gc_id":2,"device":"model","objects":10,"references":20,"live_bytes":160,"deferred":3,"shapes":4,'
@@ -55,6 +57,20 @@ def test_a_cycle_on_the_cpu_is_not_offloaded():
     log, events = read([*lines, f"[5500ns][gc,merapi] GC(2) Fallback {record}"])
     assert log.offloaded() == [] and events[-1] == "fallback"
     assert log.fallbacks[0]["reason"] == "device gone"
+
+
+@pytest.mark.parametrize(
+    "line, name",
+    [
+        ("[3000000ns][gc] Using Serial", "Serial"),
+        ("[6000000ns][gc          ] Using Shenandoah", "Shenandoah"),
+        ("[101000000ns][gc] Using The Z Garbage Collector", "Z"),
+    ],
+)
+def test_a_run_with_another_collector_says_which(line, name):
+    log, _ = read([line, "[7000000ns][gc] Using 4 workers"])
+    assert log.collector == name
+    assert f"found the collector {name}," in report.not_traced(log, "log")
 
 
 def test_a_broken_record_is_not_a_cycle():

@@ -52,15 +52,19 @@ $(RTL_TOOLS)/scalafmt/classpath: hw/tracer-rtl/.scalafmt.conf
 	@mv $@.new $@
 rtl_scalafmt = java -cp "$$(cat $(RTL_TOOLS)/scalafmt/classpath)" org.scalafmt.cli.Cli --config hw/tracer-rtl/.scalafmt.conf --non-interactive
 
+# scalafmt --test passes over a file that it cannot read.
 .PHONY: lint-rtl
-lint-rtl: $(RTL_TOOLS)/scalafmt/classpath ## style of the Chisel sources (scalafmt)
-	@$(rtl_scalafmt) --test hw/tracer-rtl/src build.sc > $(RTL_TOOLS)/scalafmt/lint.log 2>&1 \
-	  || { cat $(RTL_TOOLS)/scalafmt/lint.log; echo "lint-rtl: expected scalafmt's style, found another; run 'make format'" >&2; exit 1; }
+lint-rtl: setup $(RTL_TOOLS)/scalafmt/classpath ## style of the Chisel sources (scalafmt)
+	@log=$(RTL_TOOLS)/scalafmt/lint.log; \
+	  if $(rtl_scalafmt) --test hw/tracer-rtl/src build.sc > $$log 2>&1; then \
+	    ! grep -q 'error:' $$log || { cat $$log; echo "lint-rtl: expected Scala that scalafmt can read, found the errors above; mend them" >&2; exit 1; }; \
+	  else cat $$log; echo "lint-rtl: expected scalafmt's style, found another; run 'make format'" >&2; exit 1; fi
 test lint: lint-rtl
 
 .PHONY: format-rtl
-format-rtl: $(RTL_TOOLS)/scalafmt/classpath
-	@$(rtl_scalafmt) --quiet hw/tracer-rtl/src build.sc
+format-rtl: setup $(RTL_TOOLS)/scalafmt/classpath
+	@log=$(RTL_TOOLS)/scalafmt/format.log; $(rtl_scalafmt) hw/tracer-rtl/src build.sc > $$log 2>&1 \
+	  || { cat $$log; echo "format-rtl: expected Scala that scalafmt can read, found the errors above; mend them" >&2; exit 1; }
 format: format-rtl
 
 $(RTL_VENV)/ready: $(RTL_TOOLS)/versions

@@ -2,6 +2,7 @@
 """The tree's style checks as tests, and that they do find something."""
 
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -44,6 +45,31 @@ def test_a_wrong_format_is_found(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(lint, "files", lambda: ["a.c"])
     assert not lint.clang_format(False)
     assert "a.c:1" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "target, text, message",
+    [
+        ("lint-rtl", "class X {\n  val x = 3\n}\n", None),
+        ("lint-rtl", "class X   {\n  val x=3\n}\n", "expected scalafmt's style"),
+        ("lint-rtl", "class X {\n  val = = 3\n", "expected Scala that scalafmt can read"),
+        ("format-rtl", "class X {\n  val = = 3\n", "expected Scala that scalafmt can read"),
+    ],
+)
+def test_chisel_is_checked(target, text, message, tmp_path):
+    """In a tree of its own with one source, by the scalafmt that was fetched for this one."""
+    classpath = "build/rtl-tools/scalafmt/classpath"
+    subprocess.run(["make", "-s", "-o", "setup", ROOT / classpath], cwd=ROOT, check=True)
+    source = "hw/tracer-rtl/src/X.scala"
+    for name in ("Makefile", "build.sc", "hw/tracer-rtl/rtl.mk", "hw/tracer-rtl/.scalafmt.conf", classpath):
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, tmp_path / name)
+    (tmp_path / source).parent.mkdir()
+    (tmp_path / source).write_text("package merapi\n\n" + text)
+    done = subprocess.run(["make", "-s", "-o", "setup", target], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode == 0) == (message is None), done.stdout + done.stderr
+    if message:
+        assert message in done.stderr and "X.scala" in done.stdout
 
 
 def test_make_alone_lists_the_targets():

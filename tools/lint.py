@@ -32,7 +32,10 @@ def files():
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
     if done.returncode:
         fail(f"expected a git work tree at {ROOT}, found: {done.stderr.strip()}")
-    return sorted(name for name in set(done.stdout.splitlines()) if (ROOT / name).is_file())
+    found = sorted(name for name in set(done.stdout.splitlines()) if (ROOT / name).is_file())
+    if not found:
+        fail(f"expected files of a git work tree in {ROOT}, found none; is it a folder that an outer one ignores?")
+    return found
 
 
 def run(title, command):

@@ -30,6 +30,22 @@ def test_words_are_found(text, tmp_path, monkeypatch, capsys):
     assert "page.md:2" in capsys.readouterr().err
 
 
+def test_a_tree_without_files_is_not_right(tmp_path, monkeypatch, capsys):
+    """An export inside a folder that an outer work tree ignores."""
+    tree = tmp_path / "build/export"
+    tree.mkdir(parents=True)
+    (tree / "tool.py").touch()
+    (tmp_path / ".gitignore").write_text("build/\n")
+    subprocess.run(["git", "init", "-q", tmp_path], check=True)
+    monkeypatch.setattr(lint, "ROOT", tree)
+    for check in (lint.clang_format, lint.words):
+        with pytest.raises(SystemExit):
+            check(False)
+        assert f"expected files of a git work tree in {tree}, found none" in capsys.readouterr().err
+    (tmp_path / ".gitignore").unlink()
+    assert lint.files() == ["tool.py"]
+
+
 def test_a_missing_licence_is_found(tmp_path, monkeypatch, capsys):
     (tmp_path / "tool.py").write_text("print()\n")
     monkeypatch.setattr(lint, "ROOT", tmp_path)

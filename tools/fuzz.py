@@ -79,7 +79,9 @@ def fuzz(program, *limits, folder=OUT):
 def count(text):
     """An argument that is a whole number of one or more."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"expected a whole number, 1 or more, found '{text}'; give one or leave it out")
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number, 1 or more, found '{text}'; give one or leave it out"
+        )
     return int(text)
 
 

@@ -12,7 +12,7 @@ import scala.collection.mutable
 import scala.util.Random
 
 /** What tests of single blocks share: parameters small enough that everything overflows, a memory behind ports, coins
-  * for back-pressure. Every test runs several seeds; a failure names its seed and the command that replays it.
+  * for back-pressure. Most tests run several seeds; a failure ends with the command that replays it, with its seed if there is one.
   */
 abstract class BlockTest extends AnyFunSuite with ChiselSim {
   val p: TracerParameters = TracerParameters.simSmall
@@ -31,8 +31,8 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
   override def withFixture(test: NoArgTest): Outcome = {
     seed = None
     super.withFixture(test) match {
-      case Failed(e) if seed.isDefined =>
-        val again = s"; again: make test-rtl-units UNIT=${getClass.getSimpleName} MERAPI_SEED=${seed.get}"
+      case Failed(e) =>
+        val again = s"; again: make test-rtl-units UNIT=${getClass.getSimpleName}" + seed.fold("")(" MERAPI_SEED=" + _)
         Failed(e match {
           case m: ModifiableMessage[_] => m.modifyMessage(_.map(_ + again))
           case other                   => new RuntimeException(other.getMessage + again, other)

@@ -29,6 +29,47 @@ def test_verification_without_a_window(java, classes, runs, tmp_path):
     jvm_harness.check_verified(result)
 
 
+def test_verification_beside_half_an_archive(java, device, classes, runs, tmp_path):
+    """An archive that was dumped in a larger heap: its strings can be mapped, what keeps them alive cannot."""
+    archive = f"-XX:SharedArchiveFile={tmp_path}/large.jsa"
+    dump = [java, "-XX:+UseG1GC", "-Xshare:dump", "-Xmx2g", "-XX:G1HeapRegionSize=32m", archive]
+    subprocess.run(dump, check=True, capture_output=True, timeout=120)
+    program = jvm_harness.programs()["ArchivedStrings"]
+    for window in ([jvm_harness.flag_of_window(f"device:{device.socket}")], []):
+        folder = tmp_path / ("window" if window else "plain")
+        folder.mkdir()
+        flags = [*window, *VERIFY, *BASE, archive, f"-Xlog:cds:file={folder}/cds.log", *program.flags]
+        result = runs(java, [*flags, "-cp", classes, program.name], folder).finish(60)
+        assert "Unable to allocate region" in (folder / "cds.log").read_text(), result.describe("all of it was mapped")
+        jvm_harness.check_ok(result)
+        jvm_harness.check_verified(result)
+
+
+def heap_mapping(pid):
+    """Lines of /proc/PID/smaps for the heap in the window."""
+    mappings = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", Path(f"/proc/{pid}/smaps").read_text(), flags=re.MULTILINE)
+    windows = [mapping for mapping in mappings if "/memfd:merapi-window" in mapping]
+    return max(windows, key=lambda mapping: int(re.search(r"^Size:\s+(\d+) kB$", mapping, re.MULTILINE)[1]))
+
+
+def test_heap_is_for_this_process_and_takes_large_pages(java, device, classes, runs, tmp_path):
+    """A forked child would write into the heap of its parent. What -XX:+UseTransparentHugePages asks for is asked of
+    the window as well; where the kernel refuses it, a warning says so."""
+    finished = tmp_path / "finished"
+    flags = [*BASE, "-XX:+UseTransparentHugePages", jvm_harness.flag_of_window(f"device:{device.socket}"), "-Xmx64m"]
+    run = runs(java, [*flags, "-cp", classes, "GraphRewiring", "count=200", "cycles=100000", f"until={finished}"], tmp_path)
+    run.wait_count("traces", 1, 60)
+    mapping = heap_mapping(run.pid)
+    finished.touch()
+    result = run.finish(60)
+    jvm_harness.check_ok(result)
+    held = re.search(r"^VmFlags:(.*)$", mapping, re.MULTILINE)[1].split()
+    assert "dc" in held and "hg" in held, mapping
+    allowed = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled").read_text()
+    refused = "[never]" in allowed or "[deny]" in allowed
+    assert ("no transparent huge pages" in result.log.text("gc,merapi")) == refused
+
+
 def test_waiting_for_a_pause_is_logged_with_it(java, device, classes, runs, tmp_path):
     """What a collection waits for the tracer lies before what the log calls its time: a phase tells of it."""
     flags = [*BASE, jvm_harness.flag_of_window(f"device:{device.socket}"), "-Xmx224m", "-Xmn8m"]

@@ -195,7 +195,8 @@ void Tracer::next_run(Partial* p) {
     // Shapes may have been invalidated since; then it is looked up as if the object were met again (counted).
     s = cached.klass_word == p->klass_word ? &cached : slow_shape(p->object | kCounted);
   }
-  const bool blocks = s != nullptr && (s->path == Path::kHuge || s->path == Path::kBlocks || s->path == Path::kOneBlock);
+  const bool blocks =
+      s != nullptr && (s->path == Path::kHuge || s->path == Path::kBlocks || s->path == Path::kOneBlock);
   if (!blocks || p->next_block >= s->block_count) {
     partials_.pop_back();
     hot_.partials = partials_.size();

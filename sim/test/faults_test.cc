@@ -360,7 +360,8 @@ TEST_F(Faults, AnObjectWhoseShapeIsReplacedInAPause) {
     while (!machine_->pause_acknowledged()) machine_->step();
     EXPECT_LT(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), 2 * kWords - 1000);
     s.size_words = fits ? kWords : 0xffff'fff0;
-    window_->put_shape(s, {{16, 4}, fits ? merapi_ref_block{8 * kWords - 400, 8} : merapi_ref_block{0xf000'0000, 1 << 24}});
+    window_->put_shape(
+        s, {{16, 4}, fits ? merapi_ref_block{8 * kWords - 400, 8} : merapi_ref_block{0xf000'0000, 1 << 24}});
     machine_->command(MERAPI_OP_INVALIDATE_SHAPES, 0, 0, 0);
     machine_->trace(0, 16);
     machine_->resume();

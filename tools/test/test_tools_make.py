@@ -68,6 +68,8 @@ def test_arguments_come_before_builds(target):
 @pytest.mark.parametrize("value", ["", "somewhere"])
 def test_the_cache_is_one_place(value):
     plan, _ = make("-pn", "help", MERAPI_CACHE=value).communicate(timeout=60)
-    (cache,) = [line.removeprefix("MERAPI_CACHE := ") for line in plan.splitlines() if line.startswith("MERAPI_CACHE :=")]
+    (cache,) = [
+        line.removeprefix("MERAPI_CACHE := ") for line in plan.splitlines() if line.startswith("MERAPI_CACHE :=")
+    ]
     assert cache == (str(ROOT / value) if value else os.path.expanduser("~/.cache/merapi"))
     assert f"CCACHE_DIR := {cache}/ccache" in plan

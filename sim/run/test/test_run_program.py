@@ -138,7 +138,9 @@ def test_a_program_of_which_nothing_was_seen_fails_the_run(tmp_path, java, words
     assert "never reached a marking cycle" not in done.stdout
 
 
-@pytest.mark.parametrize("app", ["-version", "--version", "-cp 'a b' -Dcost=$5 Main", '-Dx="$HOME" Main', "Main `id`", "Outer$Inner $(HOME)"])
+@pytest.mark.parametrize(
+    "app", ["-version", "--version", "-cp 'a b' -Dcost=$5 Main", '-Dx="$HOME" Main', "Main `id`", "Outer$Inner $(HOME)"]
+)
 def test_make_gives_an_app_as_it_is(tmp_path, app):
     """The runner's words when a stand-in takes the place of python3."""
     program(tmp_path / "bin/python3", f'#!/bin/sh\nfor word; do echo "$word"; done > {tmp_path}/words\n')

@@ -57,7 +57,9 @@ def test_heap_is_for_this_process_and_takes_large_pages(java, device, classes, r
     the window as well; where the kernel refuses it, a warning says so."""
     finished = tmp_path / "finished"
     flags = [*BASE, "-XX:+UseTransparentHugePages", jvm_harness.flag_of_window(f"device:{device.socket}"), "-Xmx64m"]
-    run = runs(java, [*flags, "-cp", classes, "GraphRewiring", "count=200", "cycles=100000", f"until={finished}"], tmp_path)
+    run = runs(
+        java, [*flags, "-cp", classes, "GraphRewiring", "count=200", "cycles=100000", f"until={finished}"], tmp_path
+    )
     run.wait_count("traces", 1, 60)
     mapping = heap_mapping(run.pid)
     finished.touch()

@@ -19,14 +19,14 @@
 
 int merapi_configure(struct merapi_window* window, const struct merapi_config* config, struct merapi_error* error) {
   if (window->readonly) return merapi_fail(error, -EINVAL, "the window was opened to inspect it only");
-  const int status = merapi_config_check(config, &window->layout, error);
+  int status = merapi_config_check(config, &window->layout, error);
   if (status < 0) return status;
   if (!window->ops_replaced && merapi_mapping_ops(config->coherence) == NULL)
     return merapi_fail(error, -EINVAL,
                        "expected cache operations for a non-coherent device, found none for this processor; give them "
                        "with merapi_set_ops");
+  if ((status = merapi_enter_mode(window, config->coherence, error)) < 0) return status;
   window->config = *config;
-  merapi_choose_ops(window);
   merapi_put(window, merapi_config_of(window), config, sizeof *config);
   merapi_write_back(window, merapi_config_of(window), sizeof *config);
   return 0;

@@ -149,3 +149,16 @@ int merapi_reserve(struct merapi_window* window, uint64_t offset, uint64_t bytes
   /* A file system that cannot reserve: what does not fit shows when it is written. */
   return code == ENOSPC || code == EDQUOT ? -code : 0;
 }
+
+struct merapi_run merapi_next_run(const struct merapi_window* window, uint64_t offset, uint64_t end) {
+  if (offset >= end) return (struct merapi_run){end, end};
+  const off_t start = lseek(window->fd, (off_t)offset, SEEK_DATA);
+  if (start < 0 && errno == ENXIO) return (struct merapi_run){end, end};
+  /* No such operation, or devdax, where seeking moves nothing: look at every page. */
+  if (start < (off_t)offset) return (struct merapi_run){offset, end};
+  const off_t hole = lseek(window->fd, start, SEEK_HOLE);
+  struct merapi_run run = {(uint64_t)start / MERAPI_IMAGE_PAGE * MERAPI_IMAGE_PAGE, end};
+  if (hole > start && (uint64_t)hole < end) run.end = merapi_round_up((uint64_t)hole, MERAPI_IMAGE_PAGE);
+  if (run.start > end) run.start = end;
+  return run;
+}

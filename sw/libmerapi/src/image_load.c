@@ -86,6 +86,9 @@ int merapi_image_load(struct merapi_image* image, struct merapi_window* window, 
     return merapi_fail(error, -EBADMSG, "%s: the payload is damaged (checksum)", image->path);
 
   int status = merapi_quiesce(window, error);
+  /* Handed over as it is written when the window that was there or the one to come is not coherent. */
+  if (status == 0 && image->config.coherence == MERAPI_COHERENCE_NON_COHERENT)
+    status = merapi_enter_mode(window, image->config.coherence, error);
   if (status < 0) return status;
 
   const uint32_t cycle = window->cycle;
@@ -101,6 +104,7 @@ int merapi_image_load(struct merapi_image* image, struct merapi_window* window, 
   if (status == 0) status = write_extents(image, window);
   if (status < 0) return merapi_fail(error, status, "cannot write the window %s: %s", window->path, strerror(-status));
   write_control(image, window);
+  window->config = image->config;
   status = merapi_window_adopt(window, error);
   if (window->cycle < cycle) window->cycle = cycle;
   return status;

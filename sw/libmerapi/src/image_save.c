@@ -61,32 +61,11 @@ static int append_page(struct extents* extents, uint64_t offset) {
 
 static bool is_zero(const uint8_t* page) { return page[0] == 0 && memcmp(page, page + 1, MERAPI_IMAGE_PAGE - 1) == 0; }
 
-/* A run of pages that the file has data for. */
-struct run {
-  uint64_t start, end;
-};
-
-/* The run at or after `offset`; one that is empty and at the window's end when there is none. */
-static struct run next_run(const struct merapi_window* window, uint64_t offset, uint64_t end) {
-  if (offset >= end) return (struct run){end, end};
-  const off_t start = lseek(window->fd, (off_t)offset, SEEK_DATA);
-  if (start < 0 && errno == ENXIO) return (struct run){end, end};
-  /* No such operation, or devdax, where seeking moves nothing: look at every page. */
-  if (start < (off_t)offset) return (struct run){offset, end};
-  const off_t hole = lseek(window->fd, start, SEEK_HOLE);
-  struct run run = {(uint64_t)start / MERAPI_IMAGE_PAGE * MERAPI_IMAGE_PAGE, end};
-  if (hole > start && (uint64_t)hole < end) run.end = merapi_round_up((uint64_t)hole, MERAPI_IMAGE_PAGE);
-  if (run.start > end) run.start = end;
-  return run;
-}
-
-/* Holes are never touched: a page of tmpfs that is only read through a mapping is allocated, and without room for it
- * the process dies. */
 static int find_pages(struct merapi_window* window, struct extents* extents) {
   const uint64_t end = window->layout.window_bytes;
   int status = append_page(extents, 0); /* the control page always */
-  for (struct run run = next_run(window, 0, end); run.start < end && status == 0;
-       run = next_run(window, run.end, end)) {
+  for (struct merapi_run run = merapi_next_run(window, 0, end); run.start < end && status == 0;
+       run = merapi_next_run(window, run.end, end)) {
     for (uint64_t at = run.start, next; at < run.end && status == 0; at = next) {
       const uint64_t piece = at / PIECE_BYTES * PIECE_BYTES;
       next = run.end - piece < PIECE_BYTES ? run.end : piece + PIECE_BYTES;

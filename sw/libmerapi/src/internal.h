@@ -76,6 +76,7 @@ struct merapi_window {
 
   struct merapi_ops ops;
   bool ops_replaced;
+  uint8_t mode; /* enum coherence: how lines are handed over now; config.coherence once the window is open */
   struct merapi_config config;
   struct merapi_device_identity device;
 
@@ -171,8 +172,12 @@ static inline void merapi_publish64(struct merapi_window* w, uint64_t* to, uint6
 
 /* ops.c: operations for a mapping in the given mode; NULL when this processor has none. */
 const struct merapi_ops* merapi_mapping_ops(uint8_t coherence);
-/* Choose the operations that config.coherence asks for, unless they were replaced. */
-void merapi_choose_ops(struct merapi_window* window);
+/* A test's model of the host's caches in place of the processor's, in both modes, from the first access on. */
+extern const struct merapi_ops* (*merapi_ops_model)(uint8_t coherence);
+/* Work in the given mode from here on (the operations stay when they were replaced). On the way to the non-coherent one
+ * all metadata and bitmaps are written back and dropped, once: the device sees nothing of what was written before, and
+ * no line of it may be evicted over what the device writes. */
+int merapi_enter_mode(struct merapi_window* window, uint8_t coherence, struct merapi_error* error);
 
 /* error.c */
 int merapi_fail(struct merapi_error* error, int code, const char* format, ...) __attribute__((format(printf, 3, 4)));
@@ -209,6 +214,13 @@ int merapi_file_create(const char* path, bool* created);
 /* Have memory or disk behind a range of the window before it is written through a mapping, where no error could tell
  * that there is none. -ENOSPC, -EDQUOT. */
 int merapi_reserve(struct merapi_window* window, uint64_t offset, uint64_t bytes);
+/* A run of pages that the window's file has data for: the one at or after `offset`; an empty one at `end` when there is
+ * none. A hole must not be touched: a page of tmpfs that is only read through a mapping is allocated, and without room
+ * for it the process dies. */
+struct merapi_run {
+  uint64_t start, end;
+};
+struct merapi_run merapi_next_run(const struct merapi_window* window, uint64_t offset, uint64_t end);
 
 /* transport_dax.c */
 /* Size and alignment of a devdax device as sysfs (mounted at `sysfs`, normally "/sys") tells them. */
@@ -249,7 +261,7 @@ bool merapi_wait_until(struct merapi_window* window, bool (*ready)(struct merapi
 int merapi_shape_adopt(struct merapi_window* window, struct merapi_error* error);
 void merapi_shape_release(struct merapi_window* window);
 
-/* window.c: map metadata for the layout in window->layout and adopt what the control page says. */
+/* window.c: adopt what the control page says, with the layout, configuration and metadata that are set. */
 int merapi_window_adopt(struct merapi_window* window, struct merapi_error* error);
 /* Map a range; NULL on error. */
 void* merapi_window_map(struct merapi_window* window, uint64_t offset, uint64_t length, size_t* mapped);

@@ -9,7 +9,9 @@
  * seen by a host that has the line cached. Lines are flushed on both sides of an access. A partial `put` first drops
  * the line, so that the write-back of the whole line carries no stale neighbours.
  */
+#include <errno.h>
 #include <string.h>
+#include <sys/mman.h>
 
 #include "internal.h"
 
@@ -100,7 +102,10 @@ static void flush_range(void* context, const void* address, size_t bytes) {
 static const struct merapi_ops flush_ops = {NULL, flush_put, flush_publish, flush_get, flush_range, flush_range};
 #endif
 
+const struct merapi_ops* (*merapi_ops_model)(uint8_t coherence);
+
 const struct merapi_ops* merapi_mapping_ops(uint8_t coherence) {
+  if (merapi_ops_model != NULL) return merapi_ops_model(coherence);
   if (coherence != MERAPI_COHERENCE_NON_COHERENT) return &coherent_ops;
 #ifdef MERAPI_HAVE_FLUSH
   return &flush_ops;
@@ -109,9 +114,43 @@ const struct merapi_ops* merapi_mapping_ops(uint8_t coherence) {
 #endif
 }
 
-void merapi_choose_ops(struct merapi_window* window) {
-  const struct merapi_ops* ops = merapi_mapping_ops(window->config.coherence);
+static void choose_ops(struct merapi_window* window) {
+  const struct merapi_ops* ops = merapi_mapping_ops(window->mode);
   if (!window->ops_replaced && ops != NULL) window->ops = *ops;
+}
+
+/* Write back and drop, by any mapping: caches know memory, not mappings. */
+static int hand_over(struct merapi_window* window, uint64_t offset, uint64_t bytes) {
+  const uint64_t piece = UINT64_C(64) << 20, end = offset + bytes;
+  for (struct merapi_run run = merapi_next_run(window, offset, end); run.start < end;
+       run = merapi_next_run(window, run.end, end)) {
+    for (uint64_t at = run.start, next; at < run.end; at = next) {
+      next = run.end - at < piece ? run.end : at + piece;
+      const uint64_t from = at / window->granularity * window->granularity;
+      size_t mapped;
+      uint8_t* base = merapi_window_map(window, from, next - from, &mapped);
+      if (base == NULL) return -errno;
+      merapi_write_back(window, base + (at - from), next - at);
+      merapi_invalidate(window, base + (at - from), next - at);
+      munmap(base, mapped);
+    }
+  }
+  return 0;
+}
+
+int merapi_enter_mode(struct merapi_window* window, uint8_t coherence, struct merapi_error* error) {
+  const uint8_t before = window->mode;
+  window->mode = coherence;
+  choose_ops(window);
+  if (coherence != MERAPI_COHERENCE_NON_COHERENT || before == coherence || window->readonly) return 0;
+  const struct merapi_area_desc* area = window->layout.area;
+  int status = hand_over(window, 0, window->layout.metadata_bytes);
+  for (int i = MERAPI_AREA_BITMAP0; i <= MERAPI_AREA_BITMAP1 && status == 0; i++)
+    status = hand_over(window, area[i].offset, area[i].size);
+  if (status == 0) return 0;
+  window->mode = before;
+  choose_ops(window);
+  return merapi_fail(error, status, "%s: cannot map what is to be written back: %s", window->path, strerror(-status));
 }
 
 void merapi_set_ops(struct merapi_window* window, const struct merapi_ops* ops) {
@@ -119,7 +158,7 @@ void merapi_set_ops(struct merapi_window* window, const struct merapi_ops* ops) 
   if (ops != NULL)
     window->ops = *ops;
   else
-    merapi_choose_ops(window);
+    choose_ops(window);
 }
 
 void merapi_write_back(struct merapi_window* window, const void* address, size_t bytes) {

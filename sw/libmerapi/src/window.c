@@ -138,6 +138,7 @@ static int format(struct merapi_window* window, const struct merapi_geometry* ge
   merapi_put(window, merapi_directory_of(window), &directory, sizeof directory);
   merapi_put(window, &identity->version_major, &rest.version_major, sizeof rest - sizeof rest.magic);
   merapi_publish64(window, &identity->magic, MERAPI_MAGIC);
+  window->config = config;
   return 0;
 }
 
@@ -157,8 +158,6 @@ int merapi_window_adopt(struct merapi_window* window, struct merapi_error* error
   const struct merapi_area_desc* area = window->layout.area;
   window->submission_entries = (uint32_t)(area[MERAPI_AREA_SUBMISSION].size / sizeof(struct merapi_submission));
   window->completion_entries = (uint32_t)(area[MERAPI_AREA_COMPLETION].size / sizeof(struct merapi_completion));
-  memcpy(&window->config, merapi_config_of(window), sizeof window->config);
-  merapi_choose_ops(window);
   /* A host that died left its generation: this one starts from a revoked one. */
   uint64_t generation = merapi_get64(window, &merapi_host_index_of(window)->generation);
   if (!window->readonly) {
@@ -168,7 +167,18 @@ int merapi_window_adopt(struct merapi_window* window, struct merapi_error* error
   atomic_store(&window->generation, generation);
   atomic_store(&window->doorbell, merapi_get32(window, &merapi_host_index_of(window)->doorbell));
   window->cycle = last_cycle(window);
-  return merapi_shape_adopt(window, error);
+  const int status = merapi_shape_adopt(window, error);
+  return status == 0 ? merapi_enter_mode(window, window->config.coherence, error) : status;
+}
+
+/* Talk to the device of the window's former life in the mode that the window says, and leave nothing in the caches of
+ * what replaces it. Memory that holds no window may say anything: then lines are flushed for nothing. */
+static void adopt_mode(struct merapi_window* window, bool lay_out) {
+  if (lay_out)
+    merapi_get(window, &window->mode, &merapi_config_of(window)->coherence, sizeof window->mode);
+  else
+    window->mode = window->config.coherence;
+  merapi_set_ops(window, NULL);
 }
 
 static int open_with(struct merapi_window* window, const struct merapi_geometry* geometry, uint32_t flags,
@@ -197,6 +207,7 @@ static int open_with(struct merapi_window* window, const struct merapi_geometry*
   if (!lay_out && (status = read_layout(window, error)) < 0) return status;
   if (lay_out && (status = reserve_metadata(window, MERAPI_CONTROL_BYTES, error)) < 0) return status;
   if ((status = map_metadata(window, error)) < 0) return status;
+  adopt_mode(window, lay_out);
   if ((status = merapi_quiesce(window, error)) < 0) return status;
   if (lay_out && (status = format(window, geometry, error)) < 0) return status;
   return merapi_window_adopt(window, error);

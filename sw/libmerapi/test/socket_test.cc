@@ -174,18 +174,44 @@ TEST_F(Socket, ProbesAndNonsenseAreNotWindows) {
   EXPECT_EQ(merapi_accept(listener_, &lease, &error_), -EAGAIN);
 }
 
-// A hello with more or fewer descriptors than one is refused, and none of them stays open.
-TEST_F(Socket, DescriptorsThatNobodyWantsAreClosed) {
+int OpenDescriptors() {
+  return int(
+      std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
+}
+
+// A connection on which one message with `count` descriptors was sent; -1 when it was not.
+int SendDescriptors(const std::string& path, iovec vector, size_t count) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  std::strcpy(address.sun_path, path_.c_str());
-  auto open_ones = [] {
-    return std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator());
-  };
-  const auto before = open_ones();
+  std::strcpy(address.sun_path, path.c_str());
+  const int host = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (connect(host, reinterpret_cast<sockaddr*>(&address), sizeof address) < 0) return -1;
+  alignas(cmsghdr) char bytes[CMSG_SPACE(5 * sizeof(int))] = {};
+  msghdr message{};
+  message.msg_iov = &vector;
+  message.msg_iovlen = 1;
+  std::vector<int> fds;
+  for (size_t i = 0; i < count; i++) fds.push_back(memfd_create("window", MFD_CLOEXEC));
+  if (count != 0) {
+    message.msg_control = bytes;
+    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    cmsghdr* rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(count * sizeof(int));
+    std::memcpy(CMSG_DATA(rights), fds.data(), count * sizeof(int));
+  }
+  const ssize_t sent = sendmsg(host, &message, 0);
+  for (int fd : fds) close(fd);
+  if (sent == ssize_t(vector.iov_len)) return host;
+  close(host);
+  return -1;
+}
+
+// A hello with more or fewer descriptors than one is refused, and none of them stays open.
+TEST_F(Socket, DescriptorsThatNobodyWantsAreClosed) {
+  const int before = OpenDescriptors();
   for (size_t count : {0, 1, 2, 3, 5}) {
-    const int host = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-    ASSERT_EQ(connect(host, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
     // The contract's "Handing a window over a socket"; with one descriptor something else is wrong.
     struct {
       char magic[8] = {'M', 'R', 'P', 'H', 'E', 'L', 'L', 'O'};
@@ -193,30 +219,29 @@ TEST_F(Socket, DescriptorsThatNobodyWantsAreClosed) {
       uint32_t reserved = 0;
     } hello;
     if (count == 1) hello.magic[0] = 'm';
-    iovec vector = {&hello, sizeof hello};
-    alignas(cmsghdr) char bytes[CMSG_SPACE(5 * sizeof(int))] = {};
-    msghdr message{};
-    message.msg_iov = &vector;
-    message.msg_iovlen = 1;
-    std::vector<int> fds;
-    for (size_t i = 0; i < count; i++) fds.push_back(memfd_create("window", MFD_CLOEXEC));
-    if (count != 0) {
-      message.msg_control = bytes;
-      message.msg_controllen = CMSG_SPACE(count * sizeof(int));
-      cmsghdr* rights = CMSG_FIRSTHDR(&message);
-      rights->cmsg_level = SOL_SOCKET;
-      rights->cmsg_type = SCM_RIGHTS;
-      rights->cmsg_len = CMSG_LEN(count * sizeof(int));
-      std::memcpy(CMSG_DATA(rights), fds.data(), count * sizeof(int));
-    }
-    ASSERT_EQ(sendmsg(host, &message, 0), ssize_t(sizeof hello));
-    for (int fd : fds) close(fd);
+    const int host = SendDescriptors(path_, {&hello, sizeof hello}, count);
+    ASSERT_GE(host, 0);
     int status = 0;
     EXPECT_EQ(Accept(listener_, &status), nullptr);
     EXPECT_EQ(status, -EPROTO) << count;
     close(host);
-    EXPECT_EQ(open_ones(), before) << count << " descriptors";
+    EXPECT_EQ(OpenDescriptors(), before) << count << " descriptors";
   }
+}
+
+// A message of no bytes looks like the end of a connection; what it brings does not stay open either.
+TEST_F(Socket, DescriptorsOfAnEmptyMessageAreClosed) {
+  const int before = OpenDescriptors();
+  for (size_t count : {0, 1, 2, 5}) {
+    const int host = SendDescriptors(path_, {nullptr, 0}, count);
+    ASSERT_GE(host, 0);
+    merapi_lease* lease = nullptr;
+    EXPECT_EQ(merapi_accept(listener_, &lease, &error_), -EAGAIN) << count;
+    close(host);
+    EXPECT_EQ(OpenDescriptors(), before) << count << " descriptors";
+  }
+  std::unique_ptr<DeviceThread> device;
+  EXPECT_EQ(Attach(&device), 0) << error_.message;
 }
 
 // What a program prints would go into the window, or to its device, if one of them were a standard stream.

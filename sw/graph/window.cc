@@ -41,6 +41,12 @@ Image::Image(const std::string& path) : path_(path) {
   if (status < 0) throw Error(status, error.message);
 }
 
+void Image::check() const {
+  merapi_error error{};
+  const int status = merapi_image_check(get(), &error);
+  if (status < 0) throw Error(status, error.message);
+}
+
 merapi_geometry Image::geometry() const {
   merapi_geometry geometry{};
   merapi_image_geometry(get(), &geometry);

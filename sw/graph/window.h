@@ -60,6 +60,8 @@ class Image {
   merapi_image* get() const { return image_.get(); }
   const std::string& path() const { return path_; }
   merapi_geometry geometry() const;
+  // Reads the contents. Throws Error when they are damaged: to be called before a window is laid out for them.
+  void check() const;
   uint64_t window_bytes() const { return merapi_image_window_bytes(get()); }
   // The mark bitmap that holds the greys.
   uint32_t bitmap() const { return merapi_image_bitmap(get()); }

@@ -80,6 +80,7 @@ int replay_in(const std::string& name, const Image& image, const Options& o) {
 
 int replay(const Options& o) {
   const Image image(o.image);
+  image.check();  // before a window is laid out anew for it, or a device started
   if (!o.window.empty()) return replay_in(o.window, image, o);
   const std::string socket = o.socket.empty() ? default_socket() : absolute_socket(o.socket);
   const auto child = [&] {

@@ -50,6 +50,7 @@ int load(const LoadOptions& o) {
     throw Failure(kUsage, "expected a window that stays (file:PATH, dax:PATH), found " + o.window +
                               ", which is gone when its last user is; 'merapi replay' uses such windows");
   const std::string path = path_of(o.window);
+  image.check();  // before anything of the window is laid out anew
   const bool made = o.create && access(path.c_str(), F_OK) < 0;
   const Window window(o.window, &geometry, MERAPI_OPEN_FORMAT | (o.create ? uint32_t(MERAPI_OPEN_CREATE) : 0));
   try {

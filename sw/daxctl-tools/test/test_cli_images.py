@@ -116,6 +116,31 @@ def test_damaged_image(image, device):
     assert "damaged" in done.err
 
 
+@pytest.mark.parametrize("verb", [["load"], ["load", "--create"], ["replay", "--window"]])
+def test_damaged_image_leaves_a_window_as_it_was(image, window_file, verb):
+    with open(image, "r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        byte = file.read(1)[0]
+        file.seek(-100, os.SEEK_END)
+        file.write(bytes([byte ^ 1]))
+    before = window_file.read_bytes()
+    if verb[0] == "load":
+        done = merapi(verb[0], image, window_file, *verb[1:])
+    else:
+        done = merapi(verb[0], image, *verb[1:], window_file)
+    assert done.status == ABSENT
+    assert "the payload is damaged" in done.err
+    assert window_file.read_bytes() == before
+
+
+def test_damaged_image_makes_no_window(image, folder):
+    with open(image, "r+b") as file:
+        file.seek(-100, os.SEEK_END)
+        file.write(b"damage")
+    assert merapi("load", image, folder / "made", "--create").status == ABSENT
+    assert not (folder / "made").exists()
+
+
 def test_truncated_image(image, device):
     os.truncate(image, os.path.getsize(image) // 2)
     done = merapi("info", image)

@@ -85,6 +85,7 @@ struct merapi_image {
   char* path;
   struct merapi_image_header header;
   struct merapi_image_sections sections;
+  bool payload_good; /* its checksum was looked at */
   struct merapi_answers answers;
   struct merapi_layout layout;
   struct merapi_config config;

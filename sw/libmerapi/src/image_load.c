@@ -70,6 +70,15 @@ static void forget_mappings(struct merapi_window* window) {
   }
 }
 
+int merapi_image_check(struct merapi_image* image, struct merapi_error* error) {
+  const uint64_t payload = image->sections.end - image->sections.payload;
+  if (MERAPI_CHECKSUMS_COUNT && !image->payload_good &&
+      merapi_checksum_of(image->file + image->sections.payload, payload) != image->header.payload_checksum)
+    return merapi_fail(error, -EBADMSG, "%s: the payload is damaged (checksum)", image->path);
+  image->payload_good = true;
+  return 0;
+}
+
 int merapi_image_load(struct merapi_image* image, struct merapi_window* window, struct merapi_error* error) {
   const struct merapi_image_header* header = &image->header;
   if (window->readonly) return merapi_fail(error, -EINVAL, "the window was opened to inspect it only");
@@ -80,12 +89,10 @@ int merapi_image_load(struct merapi_image* image, struct merapi_window* window, 
                        "expected a window of at least %" PRIu64 " bytes for %s, found %" PRIu64
                        "; open one with merapi_image_geometry",
                        header->window_bytes, image->path, window->bytes);
-  const uint64_t payload = image->sections.end - image->sections.payload;
-  if (MERAPI_CHECKSUMS_COUNT &&
-      merapi_checksum_of(image->file + image->sections.payload, payload) != header->payload_checksum)
-    return merapi_fail(error, -EBADMSG, "%s: the payload is damaged (checksum)", image->path);
+  int status = merapi_image_check(image, error);
+  if (status < 0) return status;
 
-  int status = merapi_quiesce(window, error);
+  status = merapi_quiesce(window, error);
   /* Handed over as it is written when the window that was there or the one to come is not coherent. */
   if (status == 0 && image->config.coherence == MERAPI_COHERENCE_NON_COHERENT)
     status = merapi_enter_mode(window, image->config.coherence, error);

@@ -369,6 +369,7 @@ TEST_F(Image, DamagedPayloadIsNotLoaded) {
   merapi_image* image = nullptr;
   ASSERT_EQ(OpenImage(&image), 0) << error_.message;
   merapi_limit_set(window_, 0, 5);
+  EXPECT_EQ(merapi_image_check(image, &error_), -EBADMSG);
   EXPECT_EQ(merapi_image_load(image, window_, &error_), -EBADMSG);
   EXPECT_EQ(merapi_limit_get(window_, 0), 5u);  // untouched
   merapi_image_close(image);

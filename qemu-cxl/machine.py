@@ -110,14 +110,15 @@ class Machine:
         if self.shell:
             options += ["-chardev", "stdio,id=console,mux=off,signal=off", "-serial", "chardev:console"]
         else:
-            options += ["-chardev", f"file,id=console,path={self.folder / 'console.log'}", "-serial", "chardev:console"]
+            console = topologies.value(self.folder / "console.log")
+            options += ["-chardev", f"file,id=console,path={console}", "-serial", "chardev:console"]
         options += ["-device", "virtio-serial-pci", "-chardev"]
-        options += [f"socket,id=agent,path={self.private}/agent,server=on,wait=off", "-device"]
+        options += [f"socket,id=agent,path={topologies.value(self.private)}/agent,server=on,wait=off", "-device"]
         options += ["virtserialport,chardev=agent,name=merapi.agent"]
-        options += ["-qmp", f"unix:{self.private}/monitor,server=on,wait=off"]
+        options += ["-qmp", f"unix:{topologies.value(self.private)}/monitor,server=on,wait=off"]
         for tag, path in self.shares.items():
-            mode = "" if tag == "out" else ",readonly=on"
-            options += ["-virtfs", f"local,path={path},mount_tag={tag},security_model=none,multidevs=remap{mode}"]
+            shared, mode = topologies.value(path), "" if tag == "out" else ",readonly=on"
+            options += ["-virtfs", f"local,path={shared},mount_tag={tag},security_model=none,multidevs=remap{mode}"]
         options += topologies.arguments(self.topology, self.private, self.expander_bytes)
         if self.front is not None:
             options += self.front.qemu_options()

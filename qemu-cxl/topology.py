@@ -31,6 +31,11 @@ TOPOLOGIES = {
 }
 
 
+def value(text):
+    """`text` as a value in a list of QEMU's options, where a comma ends a value and two are one."""
+    return str(text).replace(",", ",,")
+
+
 def bridge_name(number):
     return f"cxl.{number + 1}"
 
@@ -86,14 +91,14 @@ def arguments(topology, folder, size):
 def memory(kind, file, number, port, size):
     """One expander: its memory object(s) and the device."""
     name = f"expander{number}"
-    options = ["-object", f"memory-backend-file,id={name},share=on,mem-path={file},size={size}"]
+    options = ["-object", f"memory-backend-file,id={name},share=on,mem-path={value(file)},size={size}"]
     # Functions above 0 of the slot are kept free for tracers.
     device = f"cxl-type3,bus={port},addr=00.0,multifunction=on,id={name}-device,sn={number + 1}"
     if kind == "pmem":
-        labels = f"{name}-labels"
+        labels, label_file = f"{name}-labels", value(file.with_suffix(".labels"))
         options += [
             "-object",
-            f"memory-backend-file,id={labels},share=on,mem-path={file.with_suffix('.labels')},size={MIB}",
+            f"memory-backend-file,id={labels},share=on,mem-path={label_file},size={MIB}",
         ]
         return [*options, "-device", f"{device},persistent-memdev={name},lsa={labels}"]
     return [*options, "-device", f"{device},volatile-memdev={name}"]

@@ -53,6 +53,27 @@ def test_output_and_status_of_a_command(guest):
     assert made.check("other") == ""
 
 
+@pytest.mark.parametrize("shell", [False, True])
+def test_commas_in_paths_end_no_value(tmp_path, monkeypatch, shell):
+    monkeypatch.setattr(machines.prepare, "qemu_command", lambda: ["qemu"])
+    folder = tmp_path / "a,b"
+    made = Machine("pmem", folder, {"native": folder / "native", "out": folder / "out"}, 256 * MIB, shell=shell)
+    made.private = folder / "c,d"
+    command = made.command()
+    lists = [x for x in command if str(tmp_path) in x]
+    # Console, agent, monitor, two shares, memory and its labels.
+    assert len(lists) == (6 if shell else 7), lists
+    doubled = str(folder).replace(",", ",,")
+    for text in lists:
+        assert doubled in text
+        # As QEMU cuts it: single commas only.
+        values = re.split(r"(?<!,),(?!,)", text)
+        assert all(
+            "=" in x or x in ("file", "socket", "local", "memory-backend-file") or x.startswith("unix:") for x in values
+        )
+    assert made.folder == folder
+
+
 def test_failures_of_a_command(guest):
     made, agent = guest
     agent.sendall(b"no such thing\n\x1e1 127\n")

@@ -278,9 +278,9 @@ MERAPI_API uint32_t merapi_image_bitmap(const struct merapi_image* image);
 MERAPI_API const char* merapi_image_json(const struct merapi_image* image);
 /* Owned by the image; sorted by (is_klass, key). */
 MERAPI_API const struct merapi_answers* merapi_image_answers(const struct merapi_image* image);
-/* Read and check the contents, which merapi_image_open leaves alone: -EBADMSG the image is damaged. For callers that open
- * the window with MERAPI_OPEN_FORMAT, which destroys what is there before merapi_image_load could refuse. What was found
- * good is not read again. */
+/* Read and check the contents, which merapi_image_open leaves alone: -EBADMSG the image is damaged. For callers that
+ * open the window with MERAPI_OPEN_FORMAT, which destroys what is there before merapi_image_load could refuse. What was
+ * found good is not read again. */
 MERAPI_API int merapi_image_check(struct merapi_image* image, struct merapi_error* error);
 /* Write the image's contents into an open window of at least its size (made with MERAPI_OPEN_CREATE, for instance);
  * the window then has the image's layout and configuration. What merapi_map_area returned before is no longer mapped.

@@ -19,7 +19,7 @@ void Model::take_submissions() {
   }
   if (idle_) set_idle(false);
   uint64_t before = consumed_;
-  while (consumed_ != produced && phase_ != Phase::kFaulted && !beginning_ && tasks_.size() < kMaxTasks) {
+  while (consumed_ != produced && !stopped() && !beginning_ && tasks_.size() < kMaxTasks) {
     merapi_submission entry;
     std::memcpy(&entry, &rings_.submission[consumed_ & (rings_.submission_entries - 1)], sizeof entry);
     __atomic_thread_fence(__ATOMIC_ACQ_REL);  // only the copy is looked at
@@ -32,7 +32,7 @@ void Model::take_submissions() {
     // Bounded work per turn: requests are looked at again after this many entries.
     if (consumed_ - before >= 64) break;
   }
-  if (consumed_ == before) return;
+  if (consumed_ == before || phase_ == Phase::kDetached) return;
   rounds_ += consumed_ - before;
   strict_checked_ = false;
   store(control_.index->submission_consumed, consumed_);
@@ -106,7 +106,10 @@ bool Model::begin_cycle(const merapi_submission& e, uint64_t index) {
   marked_base_ = status_.objects_marked;
   read_base_ = status_.references_read;
   completions_.begin(e.cycle);
-  if (Fault f = completions_.drain()) fault(f);
+  if (Fault f = completions_.drain()) {
+    fault(f);
+    return true;
+  }
   bitmap_ = e.arg;
   tracer_.begin(geometry_, bitmap_);
   slices_commanded_ = 0;
@@ -175,12 +178,14 @@ bool Model::run_tasks() {
       break;
   }
   if (!finished) return true;
-  if (task.command.opcode == MERAPI_OP_BEGIN_CYCLE) {
+  // A fault drops all tasks: this one is taken out before it is answered.
+  const Task done = task;
+  tasks_.pop_front();
+  if (done.command.opcode == MERAPI_OP_BEGIN_CYCLE) {
     beginning_ = false;
   } else {
-    post_done(task);
+    post_done(done);
   }
-  tasks_.pop_front();
   return true;
 }
 

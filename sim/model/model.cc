@@ -61,7 +61,7 @@ bool Model::turn(Step* result) {
     return false;
   }
   take_submissions();
-  if (phase_ == Phase::kFaulted) return true;
+  if (stopped()) return true;
   if (run_tasks()) {
     publish(false);
     return true;
@@ -128,12 +128,12 @@ bool Model::attend(Step* result) {
     detach();
     if (generation != 0 && generation % 2 == 0) handshake(generation);
   }
+  uint32_t request = load(control_.request->abort);
+  if (phase_ != Phase::kDetached && request != abort_seen_) abort(request);
   if (phase_ == Phase::kDetached) {
     *result = {Step::kSleep, 100000};
     return false;
   }
-  uint32_t request = load(control_.request->abort);
-  if (request != abort_seen_) abort(request);
   // resume first: read the other way round, a pause that ends and a new one that begins could look like none.
   uint32_t resume = load(control_.request->resume);
   uint32_t pause = load(control_.request->pause);
@@ -143,7 +143,7 @@ bool Model::attend(Step* result) {
     return false;
   }
   if (paused_ || pause != pause_acked_) leave_pause(pause);
-  if (phase_ == Phase::kFaulted) {
+  if (stopped()) {
     *result = {Step::kSleep, 100000};
     return false;
   }
@@ -217,6 +217,7 @@ void Model::handshake(uint64_t generation) {
   if (refused) {
     // The generation is answered all the same, so that the host reads at once why the window was refused.
     fault(refused);
+    if (phase_ == Phase::kDetached) return;
   } else {
     completions_.reset(rings_);
     set_state(MERAPI_DEVICE_STATE_READY);
@@ -246,6 +247,7 @@ void Model::abort(uint32_t request) {
     set_state(MERAPI_DEVICE_STATE_READY);
   } else if (rings_ok_) {
     fault({MERAPI_FAULT_RING_OVERRUN, produced, consumed_});
+    if (phase_ == Phase::kDetached) return;
   }
   abort_seen_ = request;
   store(control_.ack->abort, request);
@@ -259,6 +261,7 @@ void Model::enter_pause(uint32_t request) {
   if (phase_ == Phase::kReady || phase_ == Phase::kCycle) {
     completions_.flush();
     if (Fault f = completions_.drain()) fault(f);
+    if (phase_ == Phase::kDetached) return;
   }
   if (phase_ != Phase::kFaulted) set_state(MERAPI_DEVICE_STATE_PAUSED);
   refresh_counters();
@@ -273,6 +276,7 @@ void Model::leave_pause(uint32_t request) {
   if (paused_ && phase_ == Phase::kCycle) {
     tracer_.refresh();
     if (tracer_.fault()) fault(tracer_.fault());
+    if (phase_ == Phase::kDetached) return;
     strict_checked_ = false;
   }
   paused_ = false;
@@ -293,6 +297,9 @@ void Model::fault(Fault f) {
     memory_gone_ = true;
     f = {code, offset, 0};
   }
+  // A host that has revoked owns the whole window, and may have zeroed or replaced what looked wrong.
+  __atomic_thread_fence(__ATOMIC_ACQUIRE);
+  if (!memory_gone_ && load(control_.host->generation) != generation_) return detach();
   if (idle_) set_idle(false);
   refresh_counters();
   tasks_.clear();
@@ -357,8 +364,8 @@ void Model::publish(bool now) {
       partial_since_ = time;
     } else if (time - partial_since_ >= kBatchNs) {
       completions_.flush();
-      if (Fault f = completions_.drain()) fault(f);
       partial_since_ = 0;
+      if (Fault f = completions_.drain()) return fault(f);
     }
     if (!now && time - notified_ < kNotifyNs) return;
     notified_ = time;

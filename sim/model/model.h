@@ -61,7 +61,10 @@ class Model : public Engine {
   bool clear_words(Task& task);
   void post_done(const Task& task);
 
+  // Stops the context; detaches it instead when the host has revoked meanwhile.
   void fault(Fault fault);
+  // After a fault nothing more is executed.
+  bool stopped() const { return phase_ == Phase::kFaulted || phase_ == Phase::kDetached; }
   void set_state(uint32_t state);
   void set_idle(bool idle);
   void refresh_counters();

@@ -431,6 +431,111 @@ TEST_F(Faults, RingOverrun) {
   EXPECT_EQ(record().address, 3u);
 }
 
+// A host that detaches makes its generation odd and then zeroes its indexes, perhaps between the device's look at the
+// one and at the others.
+TEST_F(Faults, IndexesOfARevokedGenerationAreNoOverrun) {
+  auto* host = window_->control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+  auto* index = window_->control<merapi_device_index>(MERAPI_DEVICE_INDEX_OFFSET);
+  merapi_submission fence{};
+  fence.opcode = MERAPI_OP_FENCE;
+  bool revoked = false;
+  const auto revoke = [&] {
+    if (revoked) return;
+    revoked = true;
+    host->generation |= 1;
+    host->submission_produced = 0;
+    host->completion_consumed = 0;
+  };
+  // The first look of a step comes before the generation's, the second with the fault.
+  const auto revoke_at_a_fault = [&] {
+    return [&, looks = 0]() mutable {
+      if (looks++ == 1) revoke();
+    };
+  };
+  const auto expect_detached = [&](const char* when) {
+    const merapi_device_index before = *index;
+    steps(3);
+    EXPECT_TRUE(revoked) << when;
+    EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE)) << when;
+    EXPECT_EQ(machine_->model.status().faults, 0u) << when;
+    EXPECT_EQ(machine_->model.status().state, uint32_t(MERAPI_DEVICE_STATE_DETACHED)) << when;
+    EXPECT_EQ(std::memcmp(&before, index, sizeof before), 0) << when;
+    machine_->on_notify = nullptr;
+    revoked = false;
+    EXPECT_TRUE(machine_->attach()) << when;
+    machine_->submit(fence);
+    steps(3);
+    EXPECT_EQ(machine_->complete().size(), 1u) << when;
+  };
+
+  // The submission ring's, behind a resume and behind an abort.
+  for (const bool abort : {false, true}) {
+    ASSERT_TRUE(machine_->attach());
+    machine_->submit({});
+    steps(3);
+    machine_->request_pause();
+    steps(3);
+    if (abort) {
+      machine_->abort();
+    } else {
+      machine_->resume();
+    }
+    machine_->on_notify = revoke;
+    machine_->step();
+    expect_detached(abort ? "abort" : "resume");
+  }
+
+  // An abort that reads them itself.
+  ASSERT_TRUE(machine_->attach());
+  machine_->submit({});
+  steps(3);
+  machine_->request_pause();
+  steps(3);
+  const uint32_t acknowledged = window_->control<merapi_device_ack>(MERAPI_DEVICE_ACK_OFFSET)->abort;
+  machine_->on_memory_look = revoke_at_a_fault();
+  host->submission_produced = 0;
+  machine_->abort();
+  machine_->step();
+  machine_->on_memory_look = nullptr;
+  EXPECT_EQ(window_->control<merapi_device_ack>(MERAPI_DEVICE_ACK_OFFSET)->abort, acknowledged);
+  expect_detached("abort of a window that was revoked");
+
+  // The completion ring's, as an answer is written.
+  ASSERT_TRUE(machine_->attach());
+  machine_->submit(fence);
+  machine_->on_memory_look = revoke_at_a_fault();
+  host->completion_consumed = 3;
+  machine_->step();
+  machine_->on_memory_look = nullptr;
+  expect_detached("an answer");
+}
+
+// Each of these ends the command whose answer finds the index wrong.
+TEST_F(Faults, OverrunsBeforeAnAnswerLeaveNoCommandBehind) {
+  auto* host = window_->control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+  merapi_submission fence{};
+  fence.opcode = MERAPI_OP_FENCE;
+  ASSERT_TRUE(machine_->attach());
+  for (int i = 0; i < 100; i++) {
+    const uint64_t consumed = host->completion_consumed;
+    host->completion_consumed = uint64_t{1} << 40;
+    machine_->submit(fence);
+    steps(3);
+    EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_FAULTED));
+    host->completion_consumed = consumed;
+    machine_->abort();
+    steps(3);
+    ASSERT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+    machine_->complete();
+    if (i % 4 == 0) continue;
+    machine_->submit(fence);
+    steps(3);
+    std::vector<merapi_completion> done = machine_->complete();
+    ASSERT_EQ(done.size(), 1u) << i;
+    EXPECT_EQ(done[0].type, MERAPI_COMP_DONE);
+  }
+}
+
 TEST_F(Faults, ForeignCycleIsIgnored) {
   klass(0, kKlass);
   ASSERT_TRUE(machine_->attach());

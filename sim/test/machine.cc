@@ -7,6 +7,7 @@ Machine::Machine(Window* w, const TracerOptions& options)
     : WindowHost(w), model(WindowMemory{w->base, w->bytes}, this, EngineOptions{}, options) {}
 
 uint32_t Machine::take_memory_fault(uint64_t* offset) {
+  if (on_memory_look) on_memory_look();
   uint32_t code = memory_fault;
   *offset = memory_fault_offset;
   memory_fault = 0;

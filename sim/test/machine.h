@@ -5,6 +5,7 @@
 #define MERAPI_SIM_TEST_MACHINE_H_
 
 #include <cstdint>
+#include <functional>
 
 #include "sim/engine/engine.h"
 #include "sim/model/model.h"
@@ -16,7 +17,10 @@ class Machine : public WindowHost, public EngineHost {
  public:
   Machine(Window* window, const TracerOptions& options);
 
-  void notify() override { notified++; }
+  void notify() override {
+    notified++;
+    if (on_notify) on_notify();
+  }
   uint32_t take_memory_fault(uint64_t* offset) override;
 
   // Handshake; false when the device did not answer.
@@ -26,6 +30,8 @@ class Machine : public WindowHost, public EngineHost {
 
   Model model;
   uint64_t notified = 0;
+  std::function<void()> on_notify;       // what the host does while the device is in the midst of a step
+  std::function<void()> on_memory_look;  // likewise, when the device asks for memory faults
   uint32_t memory_fault = 0;
   uint64_t memory_fault_offset = 0;
 };

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <mutex>
 #include <stdexcept>
@@ -13,7 +14,8 @@ namespace merapi::sim {
 namespace {
 
 constexpr int kSlots = 4096;
-constexpr uint64_t kPage = 4096;
+// Asked before the handler is there: a mapping at less than a page of this machine fails.
+const uint64_t kPage = uint64_t(sysconf(_SC_PAGESIZE));
 
 // Read by the signal handler: lock-free atomics only. `bytes` 0 means free; it is written last and cleared first.
 struct Slot {

@@ -30,15 +30,7 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
 
   override def withFixture(test: NoArgTest): Outcome = {
     seed = None
-    super.withFixture(test) match {
-      case Failed(e) =>
-        val again = s"; again: make test-rtl-units UNIT=${getClass.getSimpleName}" + seed.fold("")(" MERAPI_SEED=" + _)
-        Failed(e match {
-          case m: ModifiableMessage[_] => m.modifyMessage(_.map(_ + again))
-          case other                   => new RuntimeException(other.getMessage + again, other)
-        })
-      case outcome => outcome
-    }
+    BlockTest.withCommand(super.withFixture(test), getClass.getSimpleName, seed)
   }
 
   /** Two cycles of reset. */
@@ -143,6 +135,20 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
     def outstanding(port: ReadPort): Seq[BigInt]  = reads.get(port).toSeq.flatMap(_.map(_._3))
     def outstanding(port: WritePort): Seq[BigInt] = writes.get(port).toSeq.flatMap(_.map(_._3))
     def tick(): Unit                              = now += 1
+  }
+}
+
+object BlockTest {
+
+  /** A failure whose message ends with the command that runs the unit again. */
+  def withCommand(outcome: Outcome, unit: String, seed: => Option[Int]): Outcome = outcome match {
+    case Failed(e) =>
+      val again = s"; again: make test-rtl-units UNIT=$unit" + seed.fold("")(" MERAPI_SEED=" + _)
+      Failed(e match {
+        case m: ModifiableMessage[_] => m.modifyMessage(_.map(_ + again))
+        case other                   => new RuntimeException(other.getMessage + again, other)
+      })
+    case _ => outcome
   }
 }
 

@@ -1,32 +1,23 @@
 // SPDX-License-Identifier: Apache-2.0
 package merapi
 
-import org.scalatest.{Args, Reporter}
-import org.scalatest.events.{Event, TestFailed}
+import org.scalatest.{Failed, Succeeded}
+import org.scalatest.exceptions.TestFailedException
 import org.scalatest.funsuite.AnyFunSuite
-
-import scala.collection.mutable
 
 /** A failure of a block's test ends with the command that runs it again. */
 class BlockTestTest extends AnyFunSuite {
+  private def said(e: Throwable, seed: Option[Int]): String = BlockTest.withCommand(Failed(e), "Unit", seed) match {
+    case Failed(told) => told.getMessage
+    case other        => other.toString
+  }
+
   test("a failure ends with the command that runs it again") {
-    class Failing extends BlockTest {
-      test("no seeds") { fail("bad") }
-      test("seeds") { seeds(4).foreach(seed => fail(s"bad $seed")) }
-      test("another exception") { throw new IllegalStateException("worse") }
-    }
-    val said = mutable.ArrayBuffer.empty[String]
-    new Failing().run(
-      None,
-      Args(new Reporter {
-        def apply(event: Event): Unit = event match {
-          case failed: TestFailed => said += failed.message
-          case _                  =>
-        }
-      })
-    )
-    val seed  = sys.env.getOrElse("MERAPI_SEED", "1")
-    val again = s"; again: make test-rtl-units UNIT=${classOf[Failing].getSimpleName}"
-    assert(said == Seq(s"bad$again", s"bad $seed$again MERAPI_SEED=$seed", s"worse$again"))
+    val bad = intercept[TestFailedException](fail("bad"))
+    assert(said(bad, None) == "bad; again: make test-rtl-units UNIT=Unit")
+    assert(said(bad, Some(3)) == "bad; again: make test-rtl-units UNIT=Unit MERAPI_SEED=3")
+    val worse = new IllegalStateException("worse")
+    assert(said(worse, Some(3)) == "worse; again: make test-rtl-units UNIT=Unit MERAPI_SEED=3")
+    assert(BlockTest.withCommand(Succeeded, "Unit", None) == Succeeded)
   }
 }

@@ -17,13 +17,12 @@ went into a build can be named later.
 import argparse
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-CACHE = Path(os.environ.get("MERAPI_CACHE") or Path.home() / ".cache" / "merapi").absolute()
+from common import CACHE
 
 
 def fail(message):

@@ -4,9 +4,11 @@
 #   RTL_SIMULATIONS  list of PRESET:KIND; kind fast (no assertions) or waves (with --trace-waves)
 #   PRESET, MEMORY   with DEVICE=rtl: what simulates (ddr4-1ch) and memory time (what suits the preset)
 
-# With DEVICE=rtl the one that is to be simulated (PRESET). Tests simulate the small one alone; MERAPI_FULL=1 does not spare the minutes that the other takes to compile.
+# Tests simulate the small one alone; MERAPI_FULL=1 does not spare the minutes that the other takes to compile. A run with
+# another preset needs that one.
 rtl_for_tests := $(if $(MERAPI_FULL),,$(filter test test-%,$(MAKECMDGOALS)))
-RTL_SIMULATIONS ?= $(if $(filter-out sim-small ddr4-1ch,$(PRESET)),$(PRESET):fast,sim-small:fast $(if $(rtl_for_tests),,ddr4-1ch:fast))
+rtl_of_run := $(if $(filter rtl,$(DEVICE)),$(filter-out sim-small ddr4-1ch,$(PRESET)))
+RTL_SIMULATIONS ?= $(if $(rtl_of_run),$(rtl_of_run):fast,sim-small:fast $(if $(rtl_for_tests),,ddr4-1ch:fast))
 # The simulation is one thread and all of a run's time. clang makes it a fifth faster than gcc; machine code for the
 # machine that builds it.
 RTL_FAST_CXX ?= clang++

@@ -6,6 +6,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 
+import build_jdk
 import jdk_image
 import pytest
 
@@ -97,3 +98,16 @@ def test_module_hash_is_javas(image):
 def test_stamp_names_what_it_was_made_from(image):
     state = json.loads((image.parent / "image.json").read_text())
     assert set(state) >= {"libjvm", "metadata", "base", "recipe"}
+
+
+@pytest.mark.parametrize("name", [*build_jdk.KEPT, build_jdk.DIGESTS])
+def test_damage_to_a_kept_libjvm_is_seen(name, tmp_path):
+    for kept in build_jdk.KEPT:
+        (tmp_path / kept).write_text(kept)
+    digests = {kept: build_jdk.sha256(tmp_path / kept) for kept in build_jdk.KEPT}
+    (tmp_path / build_jdk.DIGESTS).write_text(json.dumps(digests))
+    assert build_jdk.is_whole(tmp_path)
+    (tmp_path / name).write_text("junk")
+    assert not build_jdk.is_whole(tmp_path)
+    (tmp_path / name).unlink()
+    assert not build_jdk.is_whole(tmp_path)

@@ -65,6 +65,22 @@ def test_arguments_come_before_builds(target):
     assert "--check" in plan.splitlines()[0], plan
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["DEVICE=rtl"], "sim-small:fast ddr4-1ch:fast"),
+        (["DEVICE=rtl", "PRESET=sim-small"], "sim-small:fast ddr4-1ch:fast"),
+        (["DEVICE=rtl", "PRESET=hbm2"], "hbm2:fast"),
+        (["DEVICE=model", "PRESET=hbm2"], "sim-small:fast ddr4-1ch:fast"),
+    ],
+)
+def test_a_run_has_the_simulation_of_its_preset(words, expected):
+    out, err = make("-s", "--eval=shown: ; @echo '$(RTL_SIMULATIONS)'", "shown", *words, MERAPI_FULL="").communicate(
+        timeout=60
+    )
+    assert out.strip() == expected, err
+
+
 @pytest.mark.parametrize("value", ["", "somewhere"])
 def test_the_cache_is_one_place(value):
     plan, _ = make("-pn", "help", MERAPI_CACHE=value).communicate(timeout=60)

@@ -21,7 +21,7 @@ from device import Device, prepare_child  # noqa: E402
 from jvm_log import LINE, RECORD  # noqa: E402
 
 JAVA_SOURCES = Path(__file__).parent / "java"
-HELPERS = ("Stress", "ClassBytes")
+HELPERS = ("Stress", "ClassBytes", "Redefinition")
 
 # Fields of a Trace line; a line without one of them, or with another type, is a broken promise to its readers.
 TRACE_FIELDS = {

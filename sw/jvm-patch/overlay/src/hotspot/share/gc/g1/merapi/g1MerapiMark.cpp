@@ -159,7 +159,7 @@ bool G1MerapiMark::prepare_image(merapi_error* error) {
   if (!_window->ensure_configured(error)) {
     return false;
   }
-  _shapes.publish();
+  _shapes.publish(false /* may_yield */);
   set_limits();
   return true;
 }
@@ -182,7 +182,10 @@ bool G1MerapiMark::hand_over() {
   if (_cm->has_aborted() || _state == Failed) {
     return false;
   }
-  _shapes.publish();
+  _shapes.publish(true /* may_yield */);
+  if (_cm->has_aborted()) {
+    return false;
+  }
   _trace._shapes = _shapes.published();
   set_limits();
 

@@ -151,6 +151,7 @@ public:
   static bool owes_marking() { return _instance != NULL && _instance->_mark_on_cpu; }
 
   void note_unloading() { _shapes.note_unloading(); }
+  void note_removal() { _shapes.note_removal(); }
   // Was the cycle that remark finishes traced by a device?
   bool traced_this_cycle() const { return _trace._end_nanos != 0; }
 };

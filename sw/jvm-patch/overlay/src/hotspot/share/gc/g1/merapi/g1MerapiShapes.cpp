@@ -19,7 +19,6 @@
 #include "gc/g1/merapi/g1MerapiShapes.hpp"
 #include "gc/shared/suspendibleThreadSet.hpp"
 #include "logging/log.hpp"
-#include "memory/iterator.hpp"
 #include "memory/resourceArea.hpp"
 #include "oops/arrayKlass.hpp"
 #include "oops/arrayOop.hpp"
@@ -27,6 +26,7 @@
 #include "oops/instanceKlass.inline.hpp"
 #include "oops/klass.inline.hpp"
 #include "oops/objArrayOop.hpp"
+#include "runtime/orderAccess.hpp"
 
 G1MerapiShapes::G1MerapiShapes(merapi_window* window) :
   _window(window),
@@ -34,6 +34,9 @@ G1MerapiShapes::G1MerapiShapes(merapi_window* window) :
   _array_classes(0),
   _complete(false),
   _unloaded(false),
+  _freed(0),
+  _may_yield(false),
+  _made_way(0),
   _published(0),
   _rejected(0),
   _told_no_room(false) { }
@@ -110,46 +113,69 @@ void G1MerapiShapes::publish_klass(Klass* klass) {
   }
 }
 
-class G1MerapiPublishKlass : public KlassClosure {
-  G1MerapiShapes* _shapes;
-public:
-  G1MerapiPublishKlass(G1MerapiShapes* shapes) : _shapes(shapes) { }
-  void do_klass(Klass* klass) { _shapes->publish_klass(klass); }
-};
+bool G1MerapiShapes::make_way() {
+  if (!_may_yield || !SuspendibleThreadSet::should_yield()) {
+    return true;
+  }
+  uint freed = _freed;
+  SuspendibleThreadSet::yield();
+  _made_way++;
+  return freed == _freed;
+}
 
-// Walks the loaders without keeping them alive: publishing is no use of a class.
-class G1MerapiPublishLoader : public CLDClosure {
-  G1MerapiPublishKlass _klass_cl;
-public:
-  G1MerapiPublishLoader(G1MerapiShapes* shapes) : _klass_cl(shapes) { }
-  void do_cld(ClassLoaderData* cld) { cld->classes_do(&_klass_cl); }
-};
+bool G1MerapiShapes::publish_loader(ClassLoaderData* cld) {
+  Klass* klass = cld->klasses();
+  OrderAccess::acquire();  // its fields after its place in the list
+  for (; klass != NULL; klass = klass->next_link()) {
+    publish_klass(klass);
+    if (!make_way()) {
+      return false;
+    }
+  }
+  return make_way();  // loaders without classes, too, can be many
+}
 
-void G1MerapiShapes::publish_all() {
+bool G1MerapiShapes::publish_all() {
   // Counts before the walk: what is added meanwhile is found the next time.
   _instance_classes = ClassLoaderDataGraph::num_instance_classes();
   _array_classes = ClassLoaderDataGraph::num_array_classes();
   _complete = true;
   // First those of the boot loader: they are in every program's inner loops, and
   // the graph has them last, when a program with very many classes has left no room.
-  G1MerapiPublishLoader loader_cl(this);
-  loader_cl.do_cld(ClassLoaderData::the_null_class_loader_data());
+  if (!publish_loader(ClassLoaderData::the_null_class_loader_data())) {
+    return false;
+  }
   _published = 0;
   _rejected = 0;
-  ClassLoaderDataGraph::cld_do(&loader_cl);
+  // Without keeping loaders alive: publishing is no use of a class.
+  ClassLoaderData* cld = NULL;
+  while ((cld = ClassLoaderDataGraph::next_after(cld)) != NULL) {
+    if (!publish_loader(cld)) {
+      return false;
+    }
+  }
+  return true;
 }
 
-void G1MerapiShapes::publish() {
-  if (_unloaded) {
-    _unloaded = false;
-    G1MerapiLibrary::shape_clear(_window);
-  } else if (_complete &&
-             _instance_classes == ClassLoaderDataGraph::num_instance_classes() &&
-             _array_classes == ClassLoaderDataGraph::num_array_classes()) {
+void G1MerapiShapes::publish(bool may_yield) {
+  if (!_unloaded && _complete &&
+      _instance_classes == ClassLoaderDataGraph::num_instance_classes() &&
+      _array_classes == ClassLoaderDataGraph::num_array_classes()) {
     return;
   }
-  publish_all();
-  log_debug(gc, merapi)("Published %u shapes (%u found no room)", _published, _rejected);
+  _made_way = 0;
+  uint walks = 0;
+  do {
+    // A program that makes and frees classes all the time must not keep marking from its start.
+    _may_yield = may_yield && walks < MaxInterruptedWalks;
+    walks++;
+    if (_unloaded) {
+      _unloaded = false;
+      G1MerapiLibrary::shape_clear(_window);
+    }
+  } while (!publish_all());
+  log_debug(gc, merapi)("Published %u shapes (%u found no room), walks: %u, made way for %u safepoints", _published,
+                        _rejected, walks, _made_way);
   if (_rejected > 0 && !_told_no_room) {
     _told_no_room = true;
     log_warning(gc, merapi)("The shape table has no room for %u of %u classes: the host scans their objects",

@@ -20,6 +20,7 @@
 #include "memory/allocation.hpp"
 #include "oops/oopsHierarchy.hpp"
 
+class ClassLoaderData;
 class Klass;
 
 // Publishes what the tracer must know of each klass.
@@ -33,26 +34,42 @@ class Klass;
 // withdrawn and published anew, so no shape of a dead klass is ever read even
 // where metaspace was reused. A klass without a shape (table full) is deferred
 // object by object: slower, never wrong.
+//
+// The walk makes way for safepoints. Its place in the lists of loaders and of
+// their classes stays right, since both grow at their heads, unless class
+// metadata was freed in the safepoint; then it begins anew. Single classes (left
+// by a redefinition or a failed definition) are freed in safepoints, too, but
+// never were loaded, so that they have no shape.
 class G1MerapiShapes : public CHeapObj<mtGC> {
   merapi_window*  _window;
   size_t          _instance_classes;  // ClassLoaderDataGraph's counts at the last publication
   size_t          _array_classes;
   bool            _complete;          // nothing was left out at the last publication
   volatile bool   _unloaded;
+  volatile uint   _freed;             // how often class metadata was freed
+  bool            _may_yield;         // this walk makes way for safepoints
+  uint            _made_way;          // for so many
   uint            _published;
   uint            _rejected;
   bool            _told_no_room;      // that some found no room
 
-  void publish_all();
+  static const uint MaxInterruptedWalks = 4;
+
+  // These return false if class metadata was freed meanwhile.
+  bool make_way();
+  bool publish_loader(ClassLoaderData* cld);
+  bool publish_all();
 
 public:
   explicit G1MerapiShapes(merapi_window* window);
 
-  // Brings the table up to date. In the suspendible thread set, while no
-  // device cycle runs.
-  void publish();
-  // A class was unloaded (ClassLoaderDataGraph::purge).
-  void note_unloading() { _unloaded = true; }
+  // Brings the table up to date while no device cycle runs. Either in the
+  // suspendible thread set, which it may leave for safepoints, or at a safepoint.
+  void publish(bool may_yield);
+  // At a safepoint: loaders are about to be freed with their classes (ClassLoaderDataGraph::purge).
+  void note_unloading() { _unloaded = true; _freed++; }
+  // At a safepoint: a class is about to be freed by itself (ClassLoaderData::remove_class).
+  void note_removal() { _freed++; }
 
   void publish_klass(Klass* klass);
   uint published() const { return _published; }

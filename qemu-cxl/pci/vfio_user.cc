@@ -64,29 +64,66 @@ void give(const T& from, std::vector<uint8_t>* to) {
   to->assign(bytes, bytes + sizeof from);
 }
 
-bool read_all(int fd, uint8_t* data, size_t bytes) {
-  while (bytes > 0) {
-    ssize_t got = read(fd, data, bytes);
-    if (got < 0 && errno == EINTR) continue;
-    if (got <= 0) return false;
-    data += got;
-    bytes -= size_t(got);
-  }
-  return true;
-}
-
-bool write_all(int fd, const std::vector<uint8_t>& data) {
-  size_t done = 0;
-  while (done < data.size()) {
-    ssize_t put = send(fd, data.data() + done, data.size() - done, MSG_NOSIGNAL);
-    if (put < 0 && errno == EINTR) continue;
-    if (put <= 0) return false;
-    done += size_t(put);
-  }
-  return true;
-}
-
 }  // namespace
+
+// A client's socket. Whatever waits for the client ends when `stop` is readable.
+class VfioUserServer::Connection {
+ public:
+  Connection(int client, int stop) : client_(client), stop_(stop) {}
+  ~Connection() { close(client_); }
+  Connection(const Connection&) = delete;
+  Connection& operator=(const Connection&) = delete;
+
+  // The first bytes of a message with the descriptors that come with it, as recvmsg does. 0 or less: the connection is
+  // over.
+  ssize_t receive(msghdr* header) const {
+    ssize_t got = -1;
+    while (wait(POLLIN)) {
+      got = recvmsg(client_, header, MSG_CMSG_CLOEXEC | MSG_DONTWAIT);
+      if (got >= 0 || !passing(errno)) return got;
+    }
+    return got;
+  }
+
+  bool read_all(uint8_t* data, size_t bytes) const {
+    while (bytes > 0) {
+      if (!wait(POLLIN)) return false;
+      const ssize_t got = recv(client_, data, bytes, MSG_DONTWAIT);
+      if (got < 0 && passing(errno)) continue;
+      if (got <= 0) return false;
+      data += got;
+      bytes -= size_t(got);
+    }
+    return true;
+  }
+
+  bool write_all(const std::vector<uint8_t>& data) const {
+    size_t done = 0;
+    while (done < data.size()) {
+      if (!wait(POLLOUT)) return false;
+      const ssize_t put = send(client_, data.data() + done, data.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
+      if (put < 0 && passing(errno)) continue;
+      if (put <= 0) return false;
+      done += size_t(put);
+    }
+    return true;
+  }
+
+ private:
+  static bool passing(int error) { return error == EINTR || error == EAGAIN; }
+
+  // False when the server is to stop.
+  bool wait(short events) const {
+    for (;;) {
+      pollfd fds[2] = {{stop_, POLLIN, 0}, {client_, events, 0}};
+      if (poll(fds, 2, -1) < 0 && errno != EINTR) return false;
+      if (fds[0].revents != 0) return false;
+      if (fds[1].revents != 0) return true;
+    }
+  }
+
+  int client_, stop_;
+};
 
 struct VfioUserServer::Message {
   Header header{};
@@ -135,18 +172,13 @@ void VfioUserServer::run(int stop_fd) {
     if (fds[1].revents == 0) continue;
     int client = accept4(listener_, nullptr, nullptr, SOCK_CLOEXEC);
     if (client < 0) continue;
-    serve(client, stop_fd);
-    close(client);
+    serve(Connection(client, stop_fd));
     drop_vectors();
   }
 }
 
-void VfioUserServer::serve(int client, int stop_fd) {
+void VfioUserServer::serve(const Connection& client) {
   for (;;) {
-    pollfd fds[2] = {{stop_fd, POLLIN, 0}, {client, POLLIN, 0}};
-    if (poll(fds, 2, -1) < 0 && errno != EINTR) return;
-    if (fds[0].revents != 0) return;
-    if (fds[1].revents == 0) continue;
     Message message;
     if (!receive(client, &message)) return;
     std::vector<uint8_t> payload;
@@ -159,11 +191,11 @@ void VfioUserServer::serve(int client, int stop_fd) {
     std::vector<uint8_t> reply;
     give(header, &reply);
     reply.insert(reply.end(), payload.begin(), payload.end());
-    if (!write_all(client, reply)) return;
+    if (!client.write_all(reply)) return;
   }
 }
 
-bool VfioUserServer::receive(int client, Message* message) {
+bool VfioUserServer::receive(const Connection& client, Message* message) {
   alignas(cmsghdr) uint8_t control[CMSG_SPACE(sizeof(int) * kMostFds)];
   iovec part = {&message->header, sizeof message->header};
   msghdr header{};
@@ -171,10 +203,7 @@ bool VfioUserServer::receive(int client, Message* message) {
   header.msg_iovlen = 1;
   header.msg_control = control;
   header.msg_controllen = sizeof control;
-  ssize_t got;
-  do {
-    got = recvmsg(client, &header, MSG_CMSG_CLOEXEC);
-  } while (got < 0 && errno == EINTR);
+  const ssize_t got = client.receive(&header);
   if (got <= 0) return false;
   for (cmsghdr* c = CMSG_FIRSTHDR(&header); c != nullptr; c = CMSG_NXTHDR(&header, c)) {
     if (c->cmsg_level != SOL_SOCKET || c->cmsg_type != SCM_RIGHTS) continue;
@@ -184,7 +213,7 @@ bool VfioUserServer::receive(int client, Message* message) {
     memcpy(message->fds.data() + before, CMSG_DATA(c), count * sizeof(int));
   }
   if (size_t(got) < sizeof message->header &&
-      !read_all(client, reinterpret_cast<uint8_t*>(&message->header) + got, sizeof message->header - size_t(got)))
+      !client.read_all(reinterpret_cast<uint8_t*>(&message->header) + got, sizeof message->header - size_t(got)))
     return false;
   const uint32_t bytes = message->header.bytes;
   if (bytes < sizeof(Header) || bytes > kMostBytes || (header.msg_flags & MSG_CTRUNC) != 0) {
@@ -193,7 +222,7 @@ bool VfioUserServer::receive(int client, Message* message) {
     return false;
   }
   message->payload.resize(bytes - sizeof(Header));
-  return read_all(client, message->payload.data(), message->payload.size());
+  return client.read_all(message->payload.data(), message->payload.size());
 }
 
 int VfioUserServer::execute(Message& message, std::vector<uint8_t>* reply) {

@@ -25,10 +25,11 @@ class VfioUserServer {
   void run(int stop_fd);
 
  private:
+  class Connection;
   struct Message;
 
-  void serve(int client, int stop_fd);
-  bool receive(int client, Message* message);
+  void serve(const Connection& client);
+  bool receive(const Connection& client, Message* message);
   // Executes a message. Returns 0 and the payload of the reply, or an errno.
   int execute(Message& message, std::vector<uint8_t>* reply);
   int region_info(const Message& message, std::vector<uint8_t>* reply);

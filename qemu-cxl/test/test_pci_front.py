@@ -299,6 +299,35 @@ def test_a_client_that_breaks_the_protocol_is_dropped_and_the_next_is_served(ser
         assert other.read(BAR0, MAGIC).to_bytes(4, "little") == b"MRPI"
 
 
+def ends_at_once(process):
+    process.terminate()
+    try:
+        return process.wait(10) == 0
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+        return False
+
+
+@pytest.mark.parametrize("sent", [4, 16, 20])
+def test_the_front_ends_in_the_middle_of_a_message(tmp_path, sent):
+    message = struct.pack("<HHIII", 1, READ, 32, 0, 0) + bytes(16)
+    with front(tmp_path, ["sleep", "1000"]) as (process, path, _), contextlib.closing(Client(path)) as client:
+        assert client.read(BAR0, MAGIC).to_bytes(4, "little") == b"MRPI"
+        client.socket.sendall(message[:sent])
+        time.sleep(0.2)  # it waits for the rest by now
+        assert ends_at_once(process)
+
+
+def test_the_front_ends_while_a_client_takes_no_answers(tmp_path):
+    with front(tmp_path, ["sleep", "1000"]) as (process, path, _), contextlib.closing(Client(path)) as client:
+        client.socket.settimeout(1)
+        with pytest.raises(TimeoutError):  # both directions are full
+            while True:
+                client.socket.sendall(struct.pack("<HHIIIQII", 1, READ, 32, 0, 0, 0, BAR0, 4))
+        assert ends_at_once(process)
+
+
 @pytest.mark.parametrize(
     ("arguments", "status", "text"),
     [

@@ -136,8 +136,8 @@ MERAPI_API void merapi_invalidate(struct merapi_window* window, const void* addr
 /* ------------------------------------------------------ attach and revoke */
 
 /* Publish the configuration that BEGIN_CYCLE latches (copied to the control page; areas come from the layout). Only
- * outside cycles. -EINVAL when a field is out of the contract's range. When it makes the window non-coherent, all metadata
- * that was written before is written back. */
+ * outside cycles. -EINVAL when a field is out of the contract's range. When it makes the window non-coherent, all
+ * metadata that was written before is written back. */
 MERAPI_API int merapi_configure(struct merapi_window* window, const struct merapi_config* config,
                                 struct merapi_error* error);
 MERAPI_API void merapi_get_config(const struct merapi_window* window, struct merapi_config* config);

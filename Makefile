@@ -10,7 +10,10 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
-JOBS ?= $(shell nproc)
+override JOBS := $(or $(JOBS),$(shell nproc))
+ifneq ($(words $(JOBS))$(filter-out $(shell seq 1024),$(JOBS)),1)
+$(error JOBS: expected a number from 1 to 1024, found '$(JOBS)')
+endif
 # As it was written: `$` is the shell's and Java's, not make's.
 override APP := $(value APP)
 export APP
@@ -50,12 +53,20 @@ help: ## print this list
 	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-19s%s\n", $$1, $$2 }'
 	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu), PRESET=ddr4-1ch MEMORY=ddr4-2400|ideal (DEVICE=rtl), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
 
+# Before any tool runs: what they import, and how they are written, an older one does not have.
+.PHONY: python
+python:
+	@command -v python3 > /dev/null || { \
+	  echo "expected python3 in PATH, found none; as root run: apt-get install -y python3-venv" >&2; exit 1; }; \
+	python3 -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("expected Python 3.11 or later, '\
+	'found %d.%d at %s; put another python3 first in PATH (Debian has one in /usr/bin)" % (v[0], v[1], sys.executable))'
+
 .PHONY: setup
-setup: ## install Debian packages and the Python environment
+setup: python ## install Debian packages and the Python environment
 	@python3 tools/setup.py
 
 .PHONY: contract
-contract: ## regenerate the contract's C header, Scala constants and document tables
+contract: python ## regenerate the contract's C header, Scala constants and document tables
 	@python3 tools/gen_contract.py
 
 .PHONY: native
@@ -77,7 +88,7 @@ apps: setup ## build the Java programs of run and bench-jvm
 	@python3 tools/build_apps.py
 
 .PHONY: run-arguments
-run-arguments:
+run-arguments: python
 	@python3 sim/run/run.py --check --device="$$DEVICE" --preset="$$PRESET" --memory="$$MEMORY" --app="$$APP"
 
 .PHONY: run

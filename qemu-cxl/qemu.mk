@@ -18,7 +18,7 @@ qemu-setup: setup qemu-pci ## fetch QEMU and the guest, make the guest's initram
 	@python3 qemu-cxl/prepare.py
 
 .PHONY: qemu-arguments
-qemu-arguments:
+qemu-arguments: python
 	@python3 qemu-cxl/emulate.py --check --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --topology "$$TOPOLOGY"
 
 .PHONY: qemu

@@ -21,6 +21,17 @@ def fail(message):
     sys.exit(1)
 
 
+def tell_interrupt(kind, error, trace):
+    """Ctrl-C is the user's wish, not an error of ours to be traced; the interpreter ends by the signal all the same."""
+    if issubclass(kind, KeyboardInterrupt):
+        print(f"{Path(sys.argv[0]).name}: stopped", file=sys.stderr)
+    else:
+        sys.__excepthook__(kind, error, trace)
+
+
+sys.excepthook = tell_interrupt
+
+
 def inputs():
     """The recorded versions and checksums of everything taken from outside."""
     return tomllib.loads((ROOT / "tools/inputs.toml").read_text())

@@ -58,11 +58,20 @@ def debian_packages():
     (BUILD / "setup/packages.json").write_text(json.dumps(versions, indent=1, sort_keys=True) + "\n")
 
 
+def has_pytest(venv):
+    """False also when the Python that it was made with has gone, as after an upgrade of Debian."""
+    look = "import importlib.util, sys; sys.exit(not importlib.util.find_spec('pytest'))"
+    try:
+        return subprocess.run([venv / "bin/python", "-c", look], stderr=subprocess.DEVNULL).returncode == 0
+    except OSError:
+        return False
+
+
 def python_environment():
     """build/venv with exactly tools/requirements.txt."""
     venv, stamp = BUILD / "venv", BUILD / "venv/requirements.sha256"
     state = sha256(REQUIREMENTS)
-    if stamp.exists() and stamp.read_text() == state and (venv / "bin/pytest").exists():
+    if stamp.exists() and stamp.read_text() == state and has_pytest(venv):
         return
     say("preparing build/venv (pytest, ruff, clang-format)")
     shutil.rmtree(venv, ignore_errors=True)

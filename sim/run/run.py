@@ -221,7 +221,19 @@ def device_options(args):
         )
     if args.preset and args.preset not in presets():
         raise DeviceError(f"PRESET: expected one of {', '.join(sorted(presets()))}, found '{args.preset}'")
+    known = known_memories()
+    if args.memory and args.memory not in known and not Path(args.memory).is_file():
+        raise DeviceError(
+            f"MEMORY: expected one of {', '.join(known)}, or the path of a DRAMsim3 configuration, "
+            f"found '{args.memory}'"
+        )
     return [word for option in given for word in option]
+
+
+def known_memories():
+    """Memory times that have a name: `ideal`, and those that the simulation's build makes files for."""
+    source = (ROOT / "sim/rtl/dramsim3.cmake").read_text()
+    return ["ideal", *re.findall(r'"([\w-]+):\w+"', re.search(r"foreach\(pair (.*)\)", source)[1])]
 
 
 def presets():
@@ -274,7 +286,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--device", default="model", help="what traces: " + ", ".join(sorted(DEVICES)))
     parser.add_argument("--app", default="", help="java's arguments for your own program")
-    parser.add_argument("--check", action="store_true", help="only check --device, --preset and --app")
+    parser.add_argument("--check", action="store_true", help="only check --device, --preset, --memory and --app")
     parser.add_argument("--preset", default="", help="with --device rtl: which tracer (ddr4-1ch)")
     parser.add_argument("--memory", default="", help="with --device rtl: memory time (what suits the preset)")
     parser.add_argument("--rounds", type=int, default=4, help="rounds of the default program")

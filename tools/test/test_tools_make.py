@@ -4,7 +4,9 @@
 import fcntl
 import os
 import shutil
+import signal
 import subprocess
+import sys
 
 import pytest
 from common import ROOT
@@ -48,6 +50,8 @@ def test_paths_that_make_cannot_take(name, tmp_path):
     [
         (["run-arguments", "DEVICE=rtl", "PRESET=nonsense"], "PRESET: expected one of ddr4-1ch, "),
         (["run-arguments", "DEVICE=model", "PRESET=hbm2"], "PRESET: expected with DEVICE=rtl alone"),
+        (["run-arguments", "DEVICE=rtl", "MEMORY=nonsense"], "MEMORY: expected one of ideal, ddr4-2400, hbm2, or "),
+        (["run-arguments", "DEVICE=rtl", "MEMORY=tools"], "MEMORY: expected one of ideal, "),
         (["qemu-arguments", "DEVICE=nonsense"], "DEVICE: expected one of "),
         (["qemu-arguments", "TOPOLOGY=nonsense"], "TOPOLOGY: expected one of "),
         (["qemu-arguments", "DEVICE=rtl", "PRESET=nonsense"], "PRESET: expected one of ddr4-1ch, "),
@@ -62,7 +66,49 @@ def test_arguments_are_looked_at_first(words, expected):
 @pytest.mark.parametrize("target", ["run", "qemu", "qemu-shell"])
 def test_arguments_come_before_builds(target):
     plan, _ = make("-n", target, "DEVICE=model").communicate(timeout=60)
-    assert "--check" in plan.splitlines()[0], plan
+    assert 0 < plan.index("--check") < plan.index("tools/setup.py"), plan
+
+
+@pytest.mark.parametrize("jobs", ["abc", "0", "-1", "1 2", "5000", "%"])
+def test_jobs_are_a_number(jobs):
+    done = make("-s", "run-arguments", f"JOBS={jobs}")
+    _, err = done.communicate(timeout=60)
+    assert done.returncode != 0 and f"JOBS: expected a number from 1 to 1024, found '{jobs}'" in err
+
+
+def stand_in(folder, text):
+    folder.mkdir()
+    (folder / "python3").write_text(text)
+    (folder / "python3").chmod(0o755)
+    return f"{folder}:{os.environ['PATH']}"
+
+
+OLDER = f"""#!/bin/sh
+shift  # -c
+exec {sys.executable} -c 'import sys; sys.version_info = (3, 10, 13, "final", 0); exec(sys.argv[1])' "$1"
+"""
+
+
+@pytest.mark.parametrize("target", ["run", "setup", "qemu", "contract"])
+def test_an_older_python_is_told(target, tmp_path):
+    done = make(target, PATH=stand_in(tmp_path / "bin", OLDER))
+    out, err = done.communicate(timeout=60)
+    assert done.returncode != 0 and "expected Python 3.11 or later, found 3.10 at " in err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize("name", ["setup", "apps"])
+def test_tools_end_at_an_interrupt_without_a_trace(name):
+    (ROOT / "build/locks").mkdir(parents=True, exist_ok=True)
+    tool = {"setup": "setup.py", "apps": "build_apps.py"}[name]
+    with open(ROOT / "build/locks" / name, "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        command = [sys.executable, ROOT / "tools" / tool]
+        waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        assert "waiting" in waiting.stdout.readline()
+        waiting.send_signal(signal.SIGINT)
+        _, err = waiting.communicate(timeout=60)
+    assert err == f"{tool}: stopped\n" and waiting.returncode == -signal.SIGINT
 
 
 @pytest.mark.parametrize(

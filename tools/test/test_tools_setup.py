@@ -28,6 +28,17 @@ def test_missing_packages_are_listed_for_those_who_may_not_install(monkeypatch, 
     assert "apt-get install -y --no-install-recommends no-such-package-a no-such-package-b" in error
 
 
+def test_an_environment_of_a_python_that_has_gone_is_none(tmp_path):
+    assert setup.has_pytest(common.BUILD / "venv")
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/pytest").touch()
+    (tmp_path / "bin/python").symlink_to(tmp_path / "python3.9")
+    assert not setup.has_pytest(tmp_path)
+    (tmp_path / "python3.9").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python3.9").chmod(0o755)
+    assert not setup.has_pytest(tmp_path)
+
+
 def test_python_tools_are_pinned_with_checksums():
     lines = [x for x in setup.REQUIREMENTS.read_text().splitlines() if x.strip() and not x.startswith("#")]
     assert lines and all("==" in line and "--hash=sha256:" in line for line in lines)

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from device import Device
 from jvm_log import log_flag, read
+from run import known_memories
 
 ROOT = Path(__file__).resolve().parents[3]
 RUN = [sys.executable, ROOT / "sim/run/run.py", "--device", "rtl"]
@@ -36,6 +37,10 @@ def right(report):
     assert (report["verify"]["missed"], report["verify"]["incomplete"], report["verify"]["live_mismatch"]) == (0, 0, 0)
     assert report["device_cycles"] > 0 and report["simulated_khz"] > 0
     assert all(entry["trace"]["device_cycles"] > 0 for entry in report["per_cycle"])
+
+
+def test_memories_that_are_taken_are_there():
+    assert set(known_memories()) == {"ideal", *(path.stem for path in (ROOT / "build/rtl/lib/memory").glob("*.ini"))}
 
 
 def test_own_program():

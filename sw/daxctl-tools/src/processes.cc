@@ -226,19 +226,20 @@ std::vector<User> users_of(const std::string& path) {
 std::string window_name(const std::string& name) {
   if (name.rfind("pid:", 0) != 0) return name;
   if (!is_number(name.c_str() + 4)) throw Failure(kUsage, "expected a process id after 'pid:', found '" + name + "'");
-  const int pid = atoi(name.c_str() + 4);
+  // A number too large for a process is none's, not that of another.
+  const long long pid = strtoll(name.c_str() + 4, nullptr, 10);
   std::string found;
   for (const UsedWindow& window : used_windows()) {
     for (const User& user : window.users) {
       if (user.pid != pid) continue;
       if (!found.empty())
-        throw Failure(kUsage, "expected one window in process " + std::to_string(pid) +
+        throw Failure(kUsage, "expected one window in process " + name.substr(4) +
                                   ", found several; use a name that 'merapi list' shows");
       found = (window.kind == "dax" ? "dax:" : "file:") + user.path;
     }
   }
   if (found.empty())
-    throw Failure(kAbsent, "expected a process with a window at pid " + std::to_string(pid) +
+    throw Failure(kAbsent, "expected a process with a window at pid " + name.substr(4) +
                                ", found none; 'merapi list' shows those you may see");
   return found;
 }

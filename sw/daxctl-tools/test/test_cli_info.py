@@ -48,6 +48,7 @@ def test_text_shows_the_same(window_file):
 def test_live_window_by_pid_is_not_disturbed(device, start):
     probe = hold(start, device)
     first = merapi("info", f"pid:{probe.pid}", "--json").json()
+    assert merapi("info", f"pid:{probe.pid + (1 << 32)}").status == ABSENT  # nobody's, not his
     assert first["attached"]
     assert first["host"]["pid"] == probe.pid
     assert first["device"]["pid"] == device.pid

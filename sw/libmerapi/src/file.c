@@ -162,3 +162,14 @@ struct merapi_run merapi_next_run(const struct merapi_window* window, uint64_t o
   if (run.start > end) run.start = end;
   return run;
 }
+
+struct merapi_run merapi_next_entries(const struct merapi_window* window, const struct merapi_area_desc* area,
+                                      uint64_t first, uint64_t entry_bytes) {
+  const uint64_t from = area->offset + first * entry_bytes, to = area->offset + area->size;
+  struct merapi_run run = merapi_next_run(window, from, to);
+  /* Pages may hold more than what was asked for. */
+  if (run.start < from) run.start = from;
+  if (run.end > to) run.end = to;
+  return (struct merapi_run){(run.start - area->offset) / entry_bytes,
+                             (run.end - area->offset + entry_bytes - 1) / entry_bytes};
+}

@@ -221,6 +221,9 @@ struct merapi_run {
   uint64_t start, end;
 };
 struct merapi_run merapi_next_run(const struct merapi_window* window, uint64_t offset, uint64_t end);
+/* The same for a table of the window: a run of entries from number `first` on; those of holes are zero. */
+struct merapi_run merapi_next_entries(const struct merapi_window* window, const struct merapi_area_desc* area,
+                                      uint64_t first, uint64_t entry_bytes);
 
 /* transport_dax.c */
 /* Size and alignment of a devdax device as sysfs (mounted at `sysfs`, normally "/sys") tells them. */

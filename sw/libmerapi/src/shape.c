@@ -103,40 +103,50 @@ static uint32_t find(struct merapi_window* window, uint64_t klass_word, uint32_t
 
 /* ---------------------------------------------------------------- adopt */
 
+/* What slot `i` of a table that is already there holds. */
+static int adopt_slot(struct merapi_window* window, uint32_t i, struct merapi_error* error) {
+  struct merapi_shape_state* s = &window->shapes;
+  const struct merapi_shape* slot = &table_of(window)[i];
+  const uint64_t key = merapi_get64(window, &slot->klass_word);
+  if (key == MERAPI_SHAPE_KEY_EMPTY) return 0;
+  if (key == MERAPI_SHAPE_KEY_TOMBSTONE) {
+    s->tombstones++;
+    return 0;
+  }
+  s->used++;
+  /* Who only looks may look beside a host that is changing the table. */
+  if (window->readonly) return 0;
+  struct merapi_shape shape;
+  merapi_get(window, &shape, slot, sizeof shape);
+  if (find(window, key, NULL) != i)
+    return merapi_fail(error, -EPROTO,
+                       "expected each klass once and where a lookup finds it, found %#" PRIx64 " in slot %" PRIu32
+                       " of the shape table",
+                       key, i);
+  uint64_t first, count;
+  if (!extension_of(s, &shape, &first, &count) || (count != 0 && find_lines(s, first, first + count, count) != first))
+    return merapi_fail(error, -EPROTO,
+                       "expected each shape's blocks in lines of its own, found klass %#" PRIx64 " with %" PRIu32
+                       " blocks at %#" PRIx64 " of the shape extension",
+                       key, shape.block_count, shape.extension);
+  if (count != 0) mark_lines(s, first, count, true);
+  return 0;
+}
+
 int merapi_shape_adopt(struct merapi_window* window, struct merapi_error* error) {
   struct merapi_shape_state* s = &window->shapes;
+  const struct merapi_area_desc* area = &window->layout.area[MERAPI_AREA_SHAPES];
   merapi_shape_release(window);
-  s->slots = (uint32_t)(window->layout.area[MERAPI_AREA_SHAPES].size / sizeof(struct merapi_shape));
+  s->slots = (uint32_t)(area->size / sizeof(struct merapi_shape));
   s->lines = window->layout.area[MERAPI_AREA_SHAPE_EXTENSION].size / MERAPI_LINE_BYTES;
   s->line_taken = calloc(s->lines / 64 + 1, sizeof *s->line_taken);
   if (s->line_taken == NULL) return merapi_fail(error, -ENOMEM, "out of memory");
-  const struct merapi_shape* table = table_of(window);
-  for (uint32_t i = 0; i < s->slots; i++) {
-    const uint64_t key = merapi_get64(window, &table[i].klass_word);
-    if (key == MERAPI_SHAPE_KEY_EMPTY) continue;
-    if (key == MERAPI_SHAPE_KEY_TOMBSTONE) {
-      s->tombstones++;
-      continue;
-    }
-    s->used++;
-    /* Who only looks may look beside a host that is changing the table. */
-    if (window->readonly) continue;
-    struct merapi_shape shape;
-    merapi_get(window, &shape, &table[i], sizeof shape);
-    if (find(window, key, NULL) != i)
-      return merapi_fail(error, -EPROTO,
-                         "expected each klass once and where a lookup finds it, found %#" PRIx64 " in slot %" PRIu32
-                         " of the shape table",
-                         key, i);
-    uint64_t first, count;
-    if (!extension_of(s, &shape, &first, &count) || (count != 0 && find_lines(s, first, first + count, count) != first))
-      return merapi_fail(error, -EPROTO,
-                         "expected each shape's blocks in lines of its own, found klass %#" PRIx64 " with %" PRIu32
-                         " blocks at %#" PRIx64 " of the shape extension",
-                         key, shape.block_count, shape.extension);
-    if (count != 0) mark_lines(s, first, count, true);
-  }
-  return 0;
+  int status = 0;
+  for (struct merapi_run run = merapi_next_entries(window, area, 0, sizeof(struct merapi_shape));
+       run.start < run.end && status == 0;
+       run = merapi_next_entries(window, area, run.end, sizeof(struct merapi_shape)))
+    for (uint64_t i = run.start; i < run.end && status == 0; i++) status = adopt_slot(window, (uint32_t)i, error);
+  return status;
 }
 
 void merapi_shape_release(struct merapi_window* window) {

@@ -146,10 +146,14 @@ static int format(struct merapi_window* window, const struct merapi_geometry* ge
  * attach does not clear that ring, only format does, and format starts a new window. */
 static uint32_t last_cycle(struct merapi_window* window) {
   uint32_t last = merapi_get32(window, &merapi_idle_record_of(window)->cycle);
+  const struct merapi_area_desc* area = &window->layout.area[MERAPI_AREA_SUBMISSION];
   const struct merapi_submission* ring = merapi_area_of(window, MERAPI_AREA_SUBMISSION);
-  for (uint32_t i = 0; i < window->submission_entries; i++) {
-    const uint32_t cycle = merapi_get32(window, &ring[i].cycle);
-    if (cycle > last) last = cycle;
+  for (struct merapi_run run = merapi_next_entries(window, area, 0, sizeof *ring); run.start < run.end;
+       run = merapi_next_entries(window, area, run.end, sizeof *ring)) {
+    for (uint64_t i = run.start; i < run.end; i++) {
+      const uint32_t cycle = merapi_get32(window, &ring[i].cycle);
+      if (cycle > last) last = cycle;
+    }
   }
   return last;
 }

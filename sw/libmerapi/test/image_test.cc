@@ -329,6 +329,54 @@ TEST_F(Image, SavingTouchesNoHole) {
   merapi_image_close(image);
 }
 
+// A window whose zeros are holes, as one's are that was loaded or copied: looking at it, or taking it over, gives it no
+// page, and misses nothing.
+TEST_F(Image, OpeningTouchesNoHole) {
+  merapi_geometry geometry = SmallGeometry();
+  geometry.shape_slots = 0;  // as many as there are by default
+  geometry.submission_entries = 4096;
+  const std::string path = "/dev/shm/merapi-test-" + std::to_string(getpid());
+  merapi_window* sparse = nullptr;
+  if (access("/dev/shm", W_OK) != 0) GTEST_SKIP() << "no /dev/shm";
+  ASSERT_EQ(merapi_open(("file:" + path).c_str(), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE, &sparse, &error_),
+            0)
+      << error_.message;
+  const merapi_layout layout = *merapi_layout_of(sparse);
+  merapi_shape shape{};
+  shape.kind = MERAPI_SHAPE_KIND_PRIM_ARRAY;
+  shape.header_bytes = 16;
+  for (shape.klass_word = 0x800000000; shape.klass_word < 0x800000000 + 20 * 8; shape.klass_word += 8)
+    ASSERT_EQ(merapi_shape_put(sparse, &shape, nullptr), 0);
+  auto* ring = static_cast<merapi_submission*>(merapi_map_area(sparse, MERAPI_AREA_SUBMISSION));
+  ring[3000].cycle = 77;
+  const auto* metadata = static_cast<const uint8_t*>(merapi_map_area(sparse, MERAPI_AREA_SUBMISSION)) -
+                         layout.area[MERAPI_AREA_SUBMISSION].offset;
+  const int fd = open(path.c_str(), O_RDWR);
+  const std::string zeros(4096, '\0');
+  for (uint64_t at = 0; at < layout.metadata_bytes; at += 4096)
+    if (std::memcmp(metadata + at, zeros.data(), 4096) == 0) {
+      EXPECT_EQ(fallocate(fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, static_cast<off_t>(at), 4096), 0);
+    }
+  merapi_close(sparse);
+  struct stat before {
+  }, after{};
+  fstat(fd, &before);
+  EXPECT_LT(before.st_blocks * 512, 40 * 4096);
+  for (const uint32_t flags : {uint32_t(MERAPI_OPEN_READONLY), uint32_t(0)}) {
+    EXPECT_EQ(merapi_open(path.c_str(), nullptr, flags, &sparse, &error_), 0) << error_.message;
+    if (sparse == nullptr) break;
+    struct merapi_shape_usage usage {};
+    merapi_shape_usage(sparse, &usage);
+    EXPECT_EQ(usage.used, 20u);
+    EXPECT_EQ(merapi_next_cycle(sparse), 78u);
+    merapi_close(sparse);
+    fstat(fd, &after);
+    EXPECT_EQ(before.st_blocks, after.st_blocks) << flags;
+  }
+  close(fd);
+  unlink(path.c_str());
+}
+
 TEST_F(Image, WhatCannotBeWrittenIsRefusedAndStays) {
   std::filesystem::create_directory(image_);
   EXPECT_EQ(Save(), -EINVAL);

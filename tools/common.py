@@ -2,6 +2,7 @@
 """Paths, errors, checksums and progress lines shared by the set-up and build tools."""
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import os
@@ -21,15 +22,31 @@ def fail(message):
     sys.exit(1)
 
 
-def tell_interrupt(kind, error, trace):
-    """Ctrl-C is the user's wish, not an error of ours to be traced; the interpreter ends by the signal all the same."""
+# What the machine does not let us do is no error of ours that a trace would explain.
+OTHERS = "it belongs to somebody else: work in a clone, and with a cache (MERAPI_CACHE), of your own"
+REMEDIES = {
+    errno.EACCES: OTHERS,
+    errno.EPERM: OTHERS,
+    errno.EROFS: "work where files can be written",
+    errno.ENOSPC: "make room there and start again",
+    errno.EDQUOT: "make room there and start again",
+}
+
+
+def tell(kind, error, trace):
+    """What ends a tool: Ctrl-C and refusals of the system in a line, all else with its trace. After Ctrl-C the
+    interpreter ends by the signal all the same."""
+    name = Path(sys.argv[0]).name
     if issubclass(kind, KeyboardInterrupt):
-        print(f"{Path(sys.argv[0]).name}: stopped", file=sys.stderr)
+        print(f"{name}: stopped", file=sys.stderr)
+    elif issubclass(kind, OSError) and error.errno in REMEDIES:
+        at = f"{error.filename}: " if error.filename else ""
+        print(f"{name}: {at}{error.strerror}; {REMEDIES[error.errno]}", file=sys.stderr)
     else:
         sys.__excepthook__(kind, error, trace)
 
 
-sys.excepthook = tell_interrupt
+sys.excepthook = tell
 
 
 def inputs():

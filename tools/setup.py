@@ -13,7 +13,7 @@ import shutil
 import subprocess
 import sys
 
-from common import BUILD, ROOT, exclusive, fail, say, sha256
+from common import BUILD, CACHE, ROOT, exclusive, fail, say, sha256
 
 PACKAGES = ROOT / "tools/debian-packages.txt"
 REQUIREMENTS = ROOT / "tools/requirements.txt"
@@ -83,9 +83,22 @@ def python_environment():
     stamp.write_text(state)
 
 
+def cache_folder():
+    """Downloads and compiler caches go there from the first step on."""
+    other = "name a folder of your own: MERAPI_CACHE=DIR"
+    try:
+        CACHE.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        fail(f"expected a cache folder at {CACHE}, found: {error.strerror}; {other}")
+    for folder in (CACHE, *(path for path in CACHE.iterdir() if path.is_dir())):
+        if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
+            fail(f"expected to be allowed to write into the cache folder {folder}, found that we are not; {other}")
+
+
 def main():
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     (BUILD / "setup").mkdir(parents=True, exist_ok=True)
+    cache_folder()
     with exclusive("setup"):
         debian_packages()
         python_environment()

@@ -1,6 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Set-up: nothing to do when everything is there, a clear message when it cannot be done."""
 
+import errno
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import common
 import pytest
 import setup
@@ -26,6 +32,48 @@ def test_missing_packages_are_listed_for_those_who_may_not_install(monkeypatch, 
     error = capsys.readouterr().err
     assert "2 Debian package(s) are missing" in error
     assert "apt-get install -y --no-install-recommends no-such-package-a no-such-package-b" in error
+
+
+def run_setup(**environment):
+    command = [sys.executable, setup.ROOT / "tools/setup.py"]
+    return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60)
+
+
+def test_a_cache_that_cannot_be_made_is_told(tmp_path):
+    (tmp_path / "file").touch()
+    for cache in (tmp_path / "file", tmp_path / "file/below", Path("/proc/cache")):
+        done = run_setup(MERAPI_CACHE=str(cache))
+        assert done.returncode == 1 and "Traceback" not in done.stderr
+        assert f"setup.py: expected a cache folder at {cache}, found: " in done.stderr
+        assert "MERAPI_CACHE=DIR" in done.stderr
+
+
+def test_a_part_of_the_cache_that_is_another_s_is_told(tmp_path, monkeypatch, capsys):
+    (tmp_path / "ccache").mkdir()
+    monkeypatch.setattr(setup, "CACHE", tmp_path)
+    setup.cache_folder()
+    monkeypatch.setattr(setup.os, "access", lambda path, mode: path == tmp_path)
+    with pytest.raises(SystemExit):
+        setup.cache_folder()
+    assert f"write into the cache folder {tmp_path / 'ccache'}, " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (PermissionError(errno.EACCES, "Permission denied", "build/x"), "build/x: Permission denied; it belongs to "),
+        (OSError(errno.ENOSPC, "No space left on device"), "No space left on device; make room"),
+    ],
+)
+def test_what_the_machine_refuses_is_told_in_a_line(error, said, capsys):
+    common.tell(type(error), error, None)
+    err = capsys.readouterr().err
+    assert said in err and err.count("\n") == 1
+
+
+def test_other_errors_have_their_trace(capsys):
+    common.tell(KeyError, KeyError("x"), None)
+    assert "KeyError: 'x'" in capsys.readouterr().err
 
 
 def test_an_environment_of_a_python_that_has_gone_is_none(tmp_path):

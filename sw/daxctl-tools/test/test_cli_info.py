@@ -233,8 +233,9 @@ def test_top_tells_failures_apart(window_file):
 
 
 def mapped(pid):
-    """Paths of the windows that the process has in its address space."""
-    return [line for line in Path(f"/proc/{pid}/maps").read_text().splitlines() if "merapi-window" in line]
+    """The windows in the address space of a process, by device and inode."""
+    lines = Path(f"/proc/{pid}/maps").read_text().splitlines()
+    return {tuple(line.split()[3:5]) for line in lines if "merapi-window" in line}
 
 
 @pytest.mark.parametrize("named", [True, False])
@@ -243,10 +244,11 @@ def test_top_gives_a_dead_window_up(device, start, named, interval):
     probe = hold(start, device)
     names = [f"pid:{probe.pid}"] if named else []
     watch = start(binary("merapi"), "top", *names, "--interval", interval, "--json")
-    wait_until(lambda: mapped(watch.pid))
+    (window,) = mapped(probe.pid)
+    wait_until(lambda: window in mapped(watch.pid))
     probe.end()
     # Memory of the size of a heap, whatever the interval.
-    wait_until(lambda: not mapped(watch.pid), 10)
+    wait_until(lambda: window not in mapped(watch.pid), 10)
     if named:
         next_report(watch, lambda report: "its process has ended or closed it" in report[0].get("problem", ""))
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a run's log says, as text for people and as data for programs."""
 
+import signal
+
 HOW = {
     "cycles": "concurrent marking cycles that the device finished, from the JVM's log",
     "objects_marked": "objects whose mark the device set, sum over the cycles, counted by the device",
@@ -170,11 +172,18 @@ def not_traced(log, path):
     return "expected a JVM that uses G1 with its heap in a window, found no window; the JVM's warning above says why"
 
 
+def ended(status):
+    """How a process ended, for its status as subprocess tells it."""
+    if status >= 0:
+        return f"with status {status}"
+    return f"by {signal.Signals(-status).name}" if -status in set(signal.Signals) else f"by signal {-status}"
+
+
 def problems(report, least_cycles):
     """Why the run is not a success, as sentences; empty when it is."""
     found = []
     if report["status"]:
-        found.append(f"the program ended with status {report['status']}")
+        found.append(f"the program ended {ended(report['status'])}")
     verify = report["verify"]
     if verify and (verify["missed"] or verify["incomplete"] or verify["live_mismatch"]):
         found.append(

@@ -15,6 +15,7 @@ when a signal ended it).
 """
 
 import argparse
+import functools
 import json
 import os
 import re
@@ -28,7 +29,7 @@ from pathlib import Path
 
 import jvm_log
 import report
-from device import DEVICES, Device, DeviceError
+from device import DEVICES, Device, DeviceError, prepare_child
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
@@ -166,7 +167,12 @@ def run_java(java, arguments, log_path):
     console = Console()
     watcher = Watcher(log_path, console)
     process = subprocess.Popen(
-        [java, *arguments], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"
+        [java, *arguments],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        errors="replace",
+        preexec_fn=functools.partial(prepare_child, first=False),
     )
     threads = [
         threading.Thread(target=console.copy, args=(process.stdout, "|"), daemon=True),

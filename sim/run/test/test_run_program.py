@@ -1,10 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """What `make run` gives the program to work on, and what it makes of the program's end; without a Java machine."""
 
+import contextlib
 import os
+import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -84,7 +87,28 @@ def run_with(java, tmp_path):
 def test_a_failed_program_s_status(tmp_path, end, status):
     done = run_with(f"#!/bin/sh\n{end}\n", tmp_path)
     assert done.returncode == status, done.stderr
-    assert "the program ended with status" in done.stderr
+    assert f"the program ended {'by SIGKILL' if status == 137 else f'with status {status}'}\n" in done.stderr
+
+
+def test_a_killed_run_leaves_no_program(tmp_path):
+    pid = tmp_path / "pid"
+    program(tmp_path / "jdk/bin/java", f"#!/bin/sh\necho $$ > {pid}.new; mv {pid}.new {pid}\nexec sleep 1000\n")
+    command = [sys.executable, ROOT / "sim/run/run.py", "--jdk", tmp_path / "jdk", "--app", "Main"]
+    runner = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    end = time.monotonic() + 30
+    while not pid.exists():
+        assert time.monotonic() < end and runner.poll() is None
+        time.sleep(0.02)
+    runner.kill()
+    runner.wait()
+    java = Path(f"/proc/{pid.read_text().strip()}")
+    try:
+        while java.exists() and "State:\tZ" not in (java / "status").read_text():
+            assert time.monotonic() < end, "the program goes on without its runner"
+            time.sleep(0.02)
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(java.name), signal.SIGKILL)
 
 
 @pytest.mark.parametrize("end", ["while :; do echo more; done", "echo one; exec sleep 1000", "echo one; echo two"])

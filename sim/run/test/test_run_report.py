@@ -84,6 +84,8 @@ def test_cycles_that_were_not_verified_fail_the_default_program():
 
 def test_the_programs_status_counts():
     assert report.problems(made([GOOD], status=3), 0) == ["the program ended with status 3"]
+    assert report.problems(made([GOOD], status=-15), 0) == ["the program ended by SIGTERM"]
+    assert report.problems(made([GOOD], status=-40), 0) == ["the program ended by signal 40"]
 
 
 def test_table_has_a_row_for_each_cycle_and_a_sum():

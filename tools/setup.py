@@ -95,9 +95,20 @@ def cache_folder():
             fail(f"expected to be allowed to write into the cache folder {folder}, found that we are not; {other}")
 
 
+def own_build():
+    """What CMake, configure and the JDK's archives leave in build/ names this clone by its path: in a copy of the clone
+    they would build the other one's sources, into the other one's folder."""
+    stamp, here = BUILD / "setup/place", os.fsencode(ROOT)
+    if not stamp.exists():
+        stamp.write_bytes(here)
+    elif (made := stamp.read_bytes()) != here:
+        fail(f"expected a build/ that was made in {ROOT}, found one made in {os.fsdecode(made)}; run: make clean")
+
+
 def main():
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
     (BUILD / "setup").mkdir(parents=True, exist_ok=True)
+    own_build()
     cache_folder()
     with exclusive("setup"):
         debian_packages()

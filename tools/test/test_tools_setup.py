@@ -34,6 +34,18 @@ def test_missing_packages_are_listed_for_those_who_may_not_install(monkeypatch, 
     assert "apt-get install -y --no-install-recommends no-such-package-a no-such-package-b" in error
 
 
+def test_a_build_of_another_clone_is_refused(tmp_path, monkeypatch, capsys):
+    (tmp_path / "build/setup").mkdir(parents=True)
+    monkeypatch.setattr(setup, "BUILD", tmp_path / "build")
+    monkeypatch.setattr(setup, "ROOT", tmp_path / "clone")
+    for _ in range(2):
+        setup.own_build()
+    monkeypatch.setattr(setup, "ROOT", tmp_path / "copy")
+    with pytest.raises(SystemExit):
+        setup.own_build()
+    assert f"made in {tmp_path / 'copy'}, found one made in {tmp_path / 'clone'}; run: make" in capsys.readouterr().err
+
+
 def run_setup(**environment):
     command = [sys.executable, setup.ROOT / "tools/setup.py"]
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, text=True, timeout=60)

@@ -255,7 +255,12 @@ SharedDevice::SharedDevice(const std::string& socket, const std::string& engine)
   }
   try {
     devices_ = recorded_devices(socket);
-    if (!socket_answers(socket)) start(engine);
+    if (!socket_answers(socket)) {
+      if (access(socket.c_str(), W_OK) < 0 && errno == EACCES)
+        throw Failure(kDenied, "expected a device that may be used at " + socket +
+                                   ", found another user's socket: Permission denied; name another with --socket");
+      start(engine);
+    }
   } catch (...) {
     close(users_);
     throw;

@@ -9,7 +9,7 @@ import stat
 from pathlib import Path
 
 import pytest
-from cli_harness import alive, binary, compile_java, devices_at, merapi, patched_jdk, wait_until
+from cli_harness import alive, binary, compile_java, devices_at, merapi, merapi_of_nobody, patched_jdk, wait_until
 
 FAKE_JAVA = """#!/bin/sh
 echo "arguments $*"
@@ -127,6 +127,19 @@ def test_window_of_the_command_is_refused(java, env):
     done = merapi("run", "--", java, "-XX:MerapiWindow=file:/x", env=env)
     assert done.status == 125
     assert "--window" in done.err
+
+
+def test_a_device_of_another_user_is_told(folder, start):
+    if os.geteuid() != 0:
+        pytest.skip("needs another user")
+    shared = folder / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    device = start(binary("merapi-device"), "--model", "--socket", shared / "s")
+    device.wait_line("ready")
+    (shared / "s").chmod(0o755)
+    done = merapi_of_nobody(folder, "run", "--socket", shared / "s", "--", "/bin/true")
+    assert done.status == 125 and "found another user's socket: Permission denied" in done.err, done.err
 
 
 @pytest.mark.parametrize("name", ["Serial", "Parallel", "Z", "Shenandoah", "Epsilon", "G1"])

@@ -2,12 +2,13 @@
 """The real device process: absent, late, killed, stopped, restarted; windows that are no windows; JVMs that die."""
 
 import os
+import resource
 import signal
 import time
 
 import jvm_harness
 import pytest
-from jvm_options import BASE, VERIFY
+from jvm_options import BASE, G1_VERIFY, VERIFY
 
 # A list in random order: no tracer is done with it in less than some tens of milliseconds, time enough to hit one.
 LONG = ["-Xms224m", "-Xmx224m"]
@@ -182,6 +183,42 @@ def test_stopped_and_woken(start, own_device, tmp_path):
     jvm_harness.check_verified(result)
     jvm_harness.check_abandoned(result)
     assert own_device.alive(), result.describe(f"the device ended; see {own_device.log.name}")
+
+
+def address_space(pid):
+    return int(jvm_harness.Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
+
+
+def test_stopped_where_address_space_is_short(runs, java, classes, own_device, tmp_path):
+    """Where the address space is limited (ulimit -v), both bitmaps leave the window without taking more of it. G1's own
+    verification judges the previous one's marks."""
+    finished = tmp_path / "finished"
+    flags = [jvm_harness.flag_of_window(f"device:{own_device.socket}"), *BASE, *G1_VERIFY, "-Xms224m", "-Xmx16g"]
+    run = runs(java, [*flags, "-cp", classes, *LONG_PROGRAM, f"until={finished}"], tmp_path)
+    run.wait_count("traces", 2, 60)
+    # A bitmap takes 256 MiB. So does what the JVM maps now and then to follow references: not in the least of these.
+    least = min(address_space(run.pid) for _ in range(400) if time.sleep(0.005) is None)
+    most = least + (128 << 20)
+    resource.prlimit(run.pid, resource.RLIMIT_AS, (most, most))
+    for _ in range(20):
+        fallbacks = run.count("fallbacks")
+        run.wait_marking(30)
+        time.sleep(0.004)
+        own_device.stop()
+        log = run.wait_count("fallbacks", fallbacks + 1, 30)
+        if log.fallbacks[-1]["abandoned"]:
+            break
+        own_device.wake()
+        run.wait_count("traces", run.count("traces") + 1, 30)
+    assert log.fallbacks[-1]["abandoned"], run.end().describe("no stop hit a trace in 20 attempts")
+    remarks = len(log.gc_ids("remark"))
+    run.wait_for(lambda log: len(log.gc_ids("remark")) >= remarks + 2, 60, "two cycles on the CPU")
+    own_device.wake()
+    run.wait_count("traces", run.count("traces") + 2, 60)
+    finished.touch()
+    result = run.finish(90)
+    jvm_harness.check_ok(result)
+    assert not result.log.problems, result.describe("the log complains")
 
 
 # ------------------------------------------------------------ windows in files

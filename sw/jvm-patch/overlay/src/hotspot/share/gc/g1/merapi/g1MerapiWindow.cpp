@@ -285,24 +285,51 @@ public:
   }
 };
 
-// The new memory is filled before it replaces the window's pages in one step:
-// no reader of the previous bitmap sees anything but its contents.
-bool G1MerapiWindow::make_private(int which, bool keep_contents) {
-  if (_bitmap_private[which]) {
-    return true;
+// New memory, at this place or, for NULL, anywhere. What was mapped at the place
+// is replaced in one step, which needs no address space beside it.
+static char* private_memory(char* place, size_t size) {
+  void* memory = ::mmap(place, size, PROT_READ | PROT_WRITE,
+                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (place == NULL ? 0 : MAP_FIXED), -1, 0);
+  return memory == MAP_FAILED ? NULL : (char*)memory;
+}
+
+bool G1MerapiWindow::make_next_private(int which) {
+  if (private_memory(_bitmap_base[which], _bitmap_size[which]) == NULL) {
+    return false;
   }
+  _bitmap_private[which] = true;
+  return true;
+}
+
+static void copy_marks(const char* from, char* to, char* heap_base) {
+  G1MerapiCopyMarks copy(from, to, heap_base);
+  G1CollectedHeap::heap()->heap_region_iterate(&copy);
+}
+
+bool G1MerapiWindow::make_previous_private(int which, char* clear) {
   size_t size = _bitmap_size[which];
-  void* memory = ::mmap(NULL, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    return false;
-  }
-  if (keep_contents) {
-    G1MerapiCopyMarks copy(_bitmap_base[which], (char*)memory, _heap_base);
-    G1CollectedHeap::heap()->heap_region_iterate(&copy);
-  }
-  if (::mremap(memory, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, _bitmap_base[which]) == MAP_FAILED) {
-    ::munmap(memory, size);
-    return false;
+  char* base = _bitmap_base[which];
+  char* memory = private_memory(NULL, size);
+  if (memory != NULL) {
+    // It is filled before it replaces the window's pages.
+    copy_marks(base, memory, _heap_base);
+    if (::mremap(memory, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, base) == MAP_FAILED) {
+      ::munmap(memory, size);
+      return false;
+    }
+  } else {
+    // No address space is left (ulimit -v): by way of the other bitmap, twice the work. Nobody reads either meanwhile.
+    if (clear == NULL) {
+      return false;
+    }
+    copy_marks(base, clear, _heap_base);
+    if (private_memory(base, size) == NULL) {
+      return false;
+    }
+    copy_marks(clear, base, _heap_base);
+    if (private_memory(clear, size) == NULL) {
+      return false;
+    }
   }
   _bitmap_private[which] = true;
   return true;
@@ -311,8 +338,11 @@ bool G1MerapiWindow::make_private(int which, bool keep_contents) {
 bool G1MerapiWindow::revoke(int next) {
   assert(SafepointSynchronize::is_at_safepoint(), "bitmaps change under nobody");
   G1MerapiLibrary::revoke(_window);
+  int previous = 1 - next;
+  assert(_bitmap_size[next] == _bitmap_size[previous], "one takes in the other's marks");
   bool dropped = !_bitmap_private[next];
-  if (!make_private(next, false) || !make_private(1 - next, true)) {
+  if ((dropped && !make_next_private(next)) ||
+      (!_bitmap_private[previous] && !make_previous_private(previous, dropped ? _bitmap_base[next] : NULL))) {
     vm_exit_out_of_memory(_bitmap_size[next], OOM_MMAP_ERROR, "private mark bitmap after a device failure");
   }
   return dropped;

@@ -52,7 +52,10 @@ class G1MerapiWindow : public CHeapObj<mtGC> {
   // Maps the window from `offset` on over [base, base + size); 0 or a negative errno.
   int map(uint64_t offset, size_t size, char* base);
   bool contains(const char* start) const;
-  bool make_private(int which, bool keep_contents);
+  // Take a bitmap out of the window: the next one all clear, the previous one with
+  // its marks. `clear` is that next one, or NULL if something is in it.
+  bool make_next_private(int which);
+  bool make_previous_private(int which, char* clear);
 
 public:
   // Opens the window that -XX:MerapiWindow names and places the reserved heap

@@ -3,6 +3,7 @@
 
 #include <cstring>
 #include <deque>
+#include <optional>
 #include <sstream>
 #include <stdexcept>
 
@@ -34,11 +35,11 @@ class Reader {
     uint64_t n = offset >> config.alignment_log2;
     return (in_.bitmap[n / 8] >> (n % 8) & 1) != 0;
   }
-  // The address in a reference field.
-  uint64_t reference(uint64_t field) const {
-    if (config.oop_bytes == 8) return heap<uint64_t>(field);
-    uint32_t narrow = heap<uint32_t>(field);
-    return narrow == 0 ? 0 : config.narrow_oop_base + (uint64_t{narrow} << config.narrow_oop_shift);
+  // The address in a reference field; nothing when it is null. A narrow one that is not null may say address 0.
+  std::optional<uint64_t> reference(uint64_t field) const {
+    const uint64_t value = config.oop_bytes == 8 ? heap<uint64_t>(field) : heap<uint32_t>(field);
+    if (value == 0) return std::nullopt;
+    return config.oop_bytes == 8 ? value : config.narrow_oop_base + (value << config.narrow_oop_shift);
   }
   uint64_t klass(uint64_t object) const {
     return config.klass_bytes == 8 ? heap<uint64_t>(object + 8) : heap<uint32_t>(object + 8);
@@ -130,8 +131,8 @@ Closure naive_closure(const ClosureInput& in) {
   auto offer = [&](uint64_t address) {
     if (address < window.config.heap_base || address - window.config.heap_base >= window.heap_bytes) return;
     uint64_t offset = address - window.config.heap_base;
-    if (offset >= window.limit_of(offset)) return;
     if (offset % step != 0) throw std::runtime_error("a reference is misaligned");
+    if (offset >= window.limit_of(offset)) return;
     if (out.marked[offset >> log2]) return;
     out.marked[offset >> log2] = true;
     out.newly[offset >> log2] = true;
@@ -139,7 +140,12 @@ Closure naive_closure(const ClosureInput& in) {
     out.newly_count++;
     grey.push_back(offset);
   };
-  for (uint64_t address : in.submitted) offer(address);
+  auto submit = [&](const std::vector<uint64_t>& greys) {
+    for (uint64_t address : greys) {
+      if (address != 0) offer(address);
+    }
+  };
+  submit(in.submitted);
 
   while (!grey.empty()) {
     uint64_t object = grey.front();
@@ -155,29 +161,29 @@ Closure naive_closure(const ClosureInput& in) {
     out.counts.sized += shape != nullptr;
     bool quiet = shape != nullptr && (shape->flags >> MERAPI_SHAPE_FLAG_QUIET & 1) != 0;
     if (shape != nullptr && !quiet && out.klasses.insert(shape->klass_word).second) {
-      for (uint64_t address : in.answer_klass(shape->klass_word)) offer(address);
+      submit(in.answer_klass(shape->klass_word));
     }
     if (shape == nullptr || shape->kind >= MERAPI_SHAPE_KIND_REFERENCE) {
       out.deferred.insert(object);
       if (shape == nullptr && counts) out.unsized.insert(object);
-      for (uint64_t address : in.answer_object(window.config.heap_base + object)) offer(address);
+      submit(in.answer_object(window.config.heap_base + object));
       continue;
     }
     uint64_t before = out.counts.references;
     window.fields(object, *shape, [&](uint64_t field) {
-      uint64_t address = window.reference(field);
+      const std::optional<uint64_t> address = window.reference(field);
       out.counts.references++;
-      if (address == 0) {
+      if (!address) {
         out.counts.nulls++;
         return;
       }
-      uint64_t offset = address - window.config.heap_base;
+      uint64_t offset = *address - window.config.heap_base;
       if (offset >= window.heap_bytes) {
         out.counts.outside++;
       } else if (offset >= window.limit_of(offset)) {
         out.counts.above++;
       }
-      offer(address);
+      offer(*address);
     });
     if (shape->kind == MERAPI_SHAPE_KIND_OBJ_ARRAY) out.counts.arrays++;
     if (shape->kind == MERAPI_SHAPE_KIND_INSTANCE) {

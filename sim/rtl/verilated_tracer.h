@@ -79,7 +79,7 @@ class Verilated : public Simulation {
       : timing_(std::move(timing)),
         map_{{0, memory}},
         memory_(&map_, timing_.get(), kPorts, options),
-        v_(&context_),
+        v_(powered(&context_, options.power_up)),
         ports_(&v_, &memory_, options) {
     context_.commandArgs(0, static_cast<const char**>(nullptr));
     v_.io_windowBytes = memory.bytes;
@@ -118,6 +118,15 @@ class Verilated : public Simulation {
   bool take_news() override { return memory_.take_news(); }
 
  private:
+  // Before the class is made: what its variables hold at first is chosen then.
+  static VerilatedContext* powered(VerilatedContext* context, uint64_t seed) {
+    ::Verilated::threadContextp(context);
+    if (seed != 0) {
+      context->randReset(2);
+      context->randSeed(int(seed % 0x7ffffffe) + 1);
+    }
+    return context;
+  }
   void edge() {
     v_.clock = 0;
     v_.eval();

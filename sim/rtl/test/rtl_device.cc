@@ -75,11 +75,15 @@ RtlMachineOptions choose_machine(const std::string& preset, Random* r) {
   return o;
 }
 
-merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset, const std::function<void(RtlMachine*)>& at_end) {
-  return [preset, at_end](Window* window, Random* r, const TraceKnobs& knobs) -> std::unique_ptr<TracedDevice> {
-    if (knobs.no_spill) window->directory()->area[MERAPI_AREA_SPILL] = {0, 0};
-    return std::make_unique<RtlDevice>(window, choose_machine(preset, r), at_end);
-  };
+merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset, const std::function<void(RtlMachine*)>& at_end,
+                                           uint64_t power_up) {
+  return
+      [preset, at_end, power_up](Window* window, Random* r, const TraceKnobs& knobs) -> std::unique_ptr<TracedDevice> {
+        if (knobs.no_spill) window->directory()->area[MERAPI_AREA_SPILL] = {0, 0};
+        RtlMachineOptions options = choose_machine(preset, r);
+        options.simulation.power_up = power_up;
+        return std::make_unique<RtlDevice>(window, options, at_end);
+      };
 }
 
 }  // namespace merapi::sim::rtl::test

@@ -18,6 +18,15 @@ void run_seeds(const merapi::sim::test::TraceKnobs& knobs) {
 
 }  // namespace
 
+// On-chip memory and registers without a reset hold anything when the tracer's power comes: another thing in each seed.
+TEST(RtlPowerUp, MemoriesHoldAnything) {
+  const std::string preset = chosen_preset();
+  each_seed([&](uint64_t seed) {
+    const merapi::sim::test::TraceKnobs knobs{.no_spill = seed % 3 == 0, .slow_host = seed % 4 == 0};
+    EXPECT_EQ(merapi::sim::test::random_trace(seed, knobs, rtl_devices(preset, {}, seed)), "");
+  });
+}
+
 TEST(RtlTrace, Plain) { run_seeds({.pauses = false, .reclaims = false, .aborts = false}); }
 TEST(RtlTrace, EveryCounter) { run_seeds({.pauses = false, .reclaims = false, .aborts = false, .once = true}); }
 TEST(RtlTrace, Pauses) { run_seeds({.reclaims = false, .aborts = false}); }

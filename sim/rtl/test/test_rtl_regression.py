@@ -27,12 +27,14 @@ SOME_SEEDS = {
 }
 RECORDS = ROOT / "sim" / "rtl" / "test" / "records"
 RECORDED_SEEDS = 3  # of each random case (record-rtl-work)
-# Several tracers share those ports; nothing leaves them; the programs that end by an assertion.
+# Several tracers share those ports; nothing leaves them; the programs that end by an assertion; what Verilator chooses
+# for power-up.
 NOT_RECORDED = (
     "RtlContexts.",
     "RtlHost.SleepsWhenNothingIsLeft",
     "RtlHostMemory.WhatIsReadWhereItIsGoneIsNotUsed",
     "RtlReplay.",
+    "RtlPowerUp.",
 )
 # What says which tests and seeds are run, and what becomes of them: here, and by nobody else.
 CHOICES = re.compile(r"MERAPI_(SEED|FIRST_SEED|SEEDS|PRESET|PORTS|RECORDS|RECORD_WORK|RECORD_PORTS)|GTEST_.*")
@@ -76,6 +78,11 @@ def run(filter_, preset, count=None):
 @pytest.mark.parametrize("case", CASES)
 def test_traces_as_the_closure(case, preset):
     run(f"RtlTrace.{case}", preset)
+
+
+@pytest.mark.parametrize("preset", presets())
+def test_power_up(preset):
+    run("RtlPowerUp.*", preset)
 
 
 def test_invariants_are_in_the_program():

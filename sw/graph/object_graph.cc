@@ -85,11 +85,10 @@ void ObjectGraph::set_reference(uint64_t field, uint64_t address) const {
 bool ObjectGraph::traced(uint64_t address, uint64_t* offset) const {
   if (address < config_.heap_base || address - config_.heap_base >= heap_bytes_) return false;
   *offset = address - config_.heap_base;
-  if (*offset >= limits_[region_of(*offset)]) return false;
   if (*offset % (UINT64_C(1) << config_.alignment_log2) != 0)
     throw Broken(window_.name() + ": expected references aligned to " + std::to_string(1u << config_.alignment_log2) +
                  " bytes, found " + hex(address));
-  return true;
+  return *offset < limits_[region_of(*offset)];
 }
 
 Bits ObjectGraph::bitmap(uint32_t which) const {

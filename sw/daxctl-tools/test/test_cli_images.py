@@ -176,6 +176,15 @@ def test_trace_of_regions_that_are_not_there(window_file, folder, start):
     assert merapi("trace", window_file, "--region", "99").status == USAGE
 
 
+def test_load_says_where_the_greys_are(image, window_file, folder):
+    """Whoever saves the other bitmap saves none of them."""
+    assert merapi("save", window_file, folder / "second", "--bitmap", "1").status == OK
+    for name, said in ((image, ""), (folder / "second", "bitmap 1")):
+        done = merapi("load", name, folder / "again", "--create")
+        assert done.status == OK, done.err
+        assert said in done.err and bool(said) == bool(done.err)
+
+
 def test_load_into_a_window_in_use(image, folder, start):
     path = folder / "used"
     served = start(binary("merapi-device"), "--model", "--window", path, "--size", "64M")

@@ -182,7 +182,7 @@ enum merapi_counter {
   MERAPI_COUNTER_OBJECTS_MARKED = 3, /* bits turned from 0 to 1 */
   MERAPI_COUNTER_OBJECTS_SCANNED = 4, /* objects whose references were read (a second scan counts again) */
   MERAPI_COUNTER_REFERENCES_READ = 5, /* reference slots read */
-  MERAPI_COUNTER_REFS_NULL = 6, /* of those, null */
+  MERAPI_COUNTER_REFS_NULL = 6, /* of those, null; here and in the next three, references of GREY entries count too (a null one here or as outside) */
   MERAPI_COUNTER_REFS_OUTSIDE = 7, /* of those, outside the heap */
   MERAPI_COUNTER_REFS_ABOVE_LIMIT = 8, /* of those, at or above the limit */
   MERAPI_COUNTER_REFS_MARKED = 9, /* of those, already marked */

@@ -178,7 +178,7 @@ object Contract {
     val ObjectsMarked = 3 // bits turned from 0 to 1
     val ObjectsScanned = 4 // objects whose references were read (a second scan counts again)
     val ReferencesRead = 5 // reference slots read
-    val RefsNull = 6 // of those, null
+    val RefsNull = 6 // of those, null; here and in the next three, references of GREY entries count too (a null one here or as outside)
     val RefsOutside = 7 // of those, outside the heap
     val RefsAboveLimit = 8 // of those, at or above the limit
     val RefsMarked = 9 // of those, already marked

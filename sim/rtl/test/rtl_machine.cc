@@ -21,7 +21,7 @@ unsigned ports() { return ports_of(chosen_preset()); }
 RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
   SimulationOptions s = o.simulation;
   s.events = true;
-  s.on_page = check_page_write;
+  if (!s.on_page) s.on_page = check_page_write;
   // What Verilator chooses for power-up decides which of two ways an entry takes: no record knows.
   if (s.power_up == 0) s.on_request = digest_request;
   simulation = make_simulation(o.preset, {w->base, w->bytes}, make_random_timing(o.timing), s);

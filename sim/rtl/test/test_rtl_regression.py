@@ -24,6 +24,8 @@ SOME_SEEDS = {
     "RtlBorder.Replaced": 1.5,
     "RtlBorder.Faults": 1.5,
     "RtlAnyHost.DoesAnything": 1,
+    "RtlConfigRandom.AsTheModel": 0.5,
+    "RtlCorruption.EndsAndServesAgain": 0.5,
 }
 RECORDS = ROOT / "sim" / "rtl" / "test" / "records"
 RECORDED_SEEDS = 3  # of each random case (record-rtl-work)

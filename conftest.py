@@ -3,6 +3,8 @@
 simulation with one thread that shares nothing with others, beside all the rest, one after the other, which start
 devices, Java machines and guests and look at what they do in time. The longest simulation begins first."""
 
+import signal
+
 import pytest
 
 APART = ("sim/rtl/test/", "hw/")
@@ -23,3 +25,16 @@ def pytest_xdist_make_scheduler(config, log):
             return nodeid if nodeid.startswith(APART) else "machine"
 
     return OneMachine(config, log)
+
+
+@pytest.fixture
+def nothing_ignored():
+    """What a shell starts in the background ignores SIGINT and SIGQUIT, and so does what that starts: tests that
+    send them must not depend on who runs them. A handler is not inherited over exec."""
+    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
+    ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)

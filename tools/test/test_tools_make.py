@@ -97,6 +97,7 @@ def test_an_older_python_is_told(target, tmp_path):
     assert "Traceback" not in err
 
 
+@pytest.mark.usefixtures("nothing_ignored")
 @pytest.mark.parametrize("name", ["setup", "apps"])
 def test_tools_end_at_an_interrupt_without_a_trace(name):
     (ROOT / "build/locks").mkdir(parents=True, exist_ok=True)

@@ -12,18 +12,7 @@ from pathlib import Path
 import pytest
 from cli_harness import ABSENT, OK, SYSTEM, alive, binary, devices_at, merapi, wait_until
 
-
-@pytest.fixture(autouse=True)
-def nothing_ignored():
-    """What a shell starts in the background ignores SIGINT and SIGQUIT, and so does what that starts: these tests must
-    not depend on who runs them. A handler is not inherited over exec."""
-    numbers = (signal.SIGINT, signal.SIGQUIT, signal.SIGHUP, signal.SIGTERM)
-    ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]
-    for number in ignored:
-        signal.signal(number, signal.SIG_DFL)
-    yield
-    for number in ignored:
-        signal.signal(number, signal.SIG_IGN)
+pytestmark = pytest.mark.usefixtures("nothing_ignored")
 
 
 @pytest.fixture

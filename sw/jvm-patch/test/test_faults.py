@@ -153,24 +153,28 @@ def test_killed_before_a_pause(start, device_program, tmp_path):
     jvm_harness.check_verified(result)
 
 
+def stop_in_a_trace(run, device):
+    """Stops the device in the middle of a trace, which is abandoned. Returns the log as it is then."""
+    for _ in range(20):
+        fallbacks = run.count("fallbacks")
+        run.wait_marking(30)
+        time.sleep(0.004)
+        device.stop()
+        log = run.wait_count("fallbacks", fallbacks + 1, 30)
+        if log.fallbacks[-1]["abandoned"]:
+            return log
+        device.wake()
+        run.wait_count("traces", run.count("traces") + 1, 30)
+    raise AssertionError(run.end().describe("no stop hit a trace in 20 attempts"))
+
+
 def test_stopped_and_woken(start, own_device, tmp_path):
     """Stopped in the middle of a trace and woken seconds later, when the CPU has marked and remarked: what the device
     does then reaches no mark of the CPU's, and it is used again."""
     finished = tmp_path / "finished"
     run = start(f"device:{own_device.socket}", *LONG_PROGRAM, f"until={finished}", flags=LONG)
     run.wait_count("traces", 1, 60)
-    for _ in range(20):
-        fallbacks = run.count("fallbacks")
-        run.wait_marking(30)
-        time.sleep(0.004)
-        own_device.stop()
-        log = run.wait_count("fallbacks", fallbacks + 1, 30)
-        if log.fallbacks[-1]["abandoned"]:
-            break
-        own_device.wake()
-        run.wait_count("traces", run.count("traces") + 1, 30)
-    assert log.fallbacks[-1]["abandoned"], run.end().describe("no stop hit a trace in 20 attempts")
-    remarks = len(log.gc_ids("remark"))
+    remarks = len(stop_in_a_trace(run, own_device).gc_ids("remark"))
     run.wait_for(lambda log: len(log.gc_ids("remark")) >= remarks + 3, 60, "three cycles on the CPU")
     # Woken while the CPU marks, and again while it is between cycles.
     run.wait_marking(30)
@@ -200,18 +204,7 @@ def test_stopped_where_address_space_is_short(runs, java, classes, own_device, t
     least = min(address_space(run.pid) for _ in range(400) if time.sleep(0.005) is None)
     most = least + (128 << 20)
     resource.prlimit(run.pid, resource.RLIMIT_AS, (most, most))
-    for _ in range(20):
-        fallbacks = run.count("fallbacks")
-        run.wait_marking(30)
-        time.sleep(0.004)
-        own_device.stop()
-        log = run.wait_count("fallbacks", fallbacks + 1, 30)
-        if log.fallbacks[-1]["abandoned"]:
-            break
-        own_device.wake()
-        run.wait_count("traces", run.count("traces") + 1, 30)
-    assert log.fallbacks[-1]["abandoned"], run.end().describe("no stop hit a trace in 20 attempts")
-    remarks = len(log.gc_ids("remark"))
+    remarks = len(stop_in_a_trace(run, own_device).gc_ids("remark"))
     run.wait_for(lambda log: len(log.gc_ids("remark")) >= remarks + 2, 60, "two cycles on the CPU")
     own_device.wake()
     run.wait_count("traces", run.count("traces") + 2, 60)

@@ -122,6 +122,16 @@ bench-jvm: jdk jdk-stock apps ## measure against the unpatched JDK, side by side
 # Targets of further parts, each in its own folder.
 -include $(sort $(wildcard hw/*/*.mk sw/*/*.mk qemu-cxl/*.mk sim/*/*.mk))
 
+# A slip of the pen would go unseen: make takes any name. What a tool that make starts may read is let through.
+VARIABLES := APP DEVICE PRESET MEMORY TOPOLOGY JOBS FUZZ_SECONDS UNIT PROOFS MUTANTS MUTATION_SEED MUTATION_MINUTES \
+  MUTATION_FLAGS COVER_SEEDS COVER_PIECE SYNTH_PRESETS SYNTH_YOSYS SYNTH_FLAGS
+space := $(subst ,, )
+GIVEN := $(foreach word,$(subst \$(space),,$(MAKEOVERRIDES)),$(firstword $(subst =, ,$(subst :=,=,$(word)))))
+UNREAD := $(filter-out $(VARIABLES) RTL_% MERAPI_% PYTEST_%,$(GIVEN))
+ifneq ($(if $(filter 0,$(MAKELEVEL)),$(UNREAD)),)
+$(warning no target reads $(UNREAD); 'make help' lists the variables)
+endif
+
 .PHONY: lint
 lint: setup ## style of C, C++, Python and shell, drift of generated files
 	@python3 tools/lint.py

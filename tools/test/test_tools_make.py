@@ -3,6 +3,7 @@
 
 import fcntl
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -136,3 +137,24 @@ def test_the_cache_is_one_place(value):
     ]
     assert cache == (str(ROOT / value) if value else os.path.expanduser("~/.cache/merapi"))
     assert f"CCACHE_DIR := {cache}/ccache" in plan
+
+
+@pytest.mark.parametrize(
+    ("words", "unread"),
+    [
+        (["DEVCE=model", "PROGRAM:=x y"], "DEVCE PROGRAM"),
+        (["APP=-cp x Main SIZE=3 a:b", "DEVICE:=rtl", "JOBS=1"], ""),
+    ],
+)
+def test_a_variable_that_nothing_reads_is_told(words, unread):
+    _, err = make("help", *words).communicate(timeout=60)
+    assert sorted(err.partition("no target reads ")[2].partition(";")[0].split()) == unread.split(), err
+
+
+def test_the_variables_of_the_list_are_read():
+    """Each one that `make help` names; what a target does not know is told above."""
+    out, _ = make("help").communicate(timeout=60)
+    names = set(re.findall(r"\b([A-Z][A-Z_]+)=", out))
+    assert {"DEVICE", "UNIT", "MUTANTS", "MERAPI_SEEDS"} <= names
+    _, err = make("help", *(f"{name}=" for name in names)).communicate(timeout=60)
+    assert err == ""

@@ -207,6 +207,7 @@ void Model::handshake(uint64_t generation) {
   pause_acked_ = 0;
   rounds_ = pauses_ = pause_max_ = tracing_ns_ = stall_ns_ = 0;
   cpu_start_ = cpu_ns();
+  tracer_.forget_counts();
   fault_recorded_ = false;
   phase_ = Phase::kReady;
   status_.generation = generation;

@@ -29,11 +29,18 @@ void Tracer::begin(const Geometry& geometry, uint32_t bitmap) {
   shapes_.begin(&geometry_);
   regions_.begin(memory_, &geometry_, bitmap_);
   edges_ = regions_.edges();
+  forget_counts();
+}
+
+void Tracer::forget_counts() {
+  static_cast<Counts&>(hot_) = {};
   slow_ = {};
 }
 
 void Tracer::drop() {
+  const Counts counts = hot_;
   hot_ = {};
+  static_cast<Counts&>(hot_) = counts;
   partials_.clear();
   spilled_ = 0;
   slices_.clear();

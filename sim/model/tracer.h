@@ -57,8 +57,19 @@ inline constexpr uint64_t kCounted = 1;
 inline constexpr uint32_t kReferenceQueue = 64;  // slots; a power of two
 inline constexpr uint32_t kObjectQueue = 32;
 
-// What the loop keeps in registers. Counts since begin().
-struct Hot {
+// What the loop counts, since begin().
+struct Counts {
+  uint64_t marked = 0;
+  uint64_t tested = 0;
+  uint64_t nulls = 0;
+  uint64_t scanned = 0;
+  uint64_t references = 0;
+  uint64_t live_words = 0;
+  uint64_t visits = 0;
+};
+
+// What the loop keeps in registers.
+struct Hot : Counts {
   uint64_t top = 0;  // greys on the stack
   uint32_t references_head = 0, references_tail = 0;
   uint32_t objects_head = 0, objects_tail = 0;
@@ -70,14 +81,6 @@ struct Hot {
   uint64_t sweep_base = 0;                 // heap offset of bit 0 of that word
   uint64_t sweep_next = 0, sweep_end = 0;  // words of the segment not read yet
   uint32_t sweep_zeros = 0;                // zero words since the last other one or the last empty pipeline
-
-  uint64_t marked = 0;
-  uint64_t tested = 0;
-  uint64_t nulls = 0;
-  uint64_t scanned = 0;
-  uint64_t references = 0;
-  uint64_t live_words = 0;
-  uint64_t visits = 0;
 };
 
 // An array, or an instance with very many references, whose scan was interrupted.
@@ -111,8 +114,9 @@ class Tracer {
 
   // A new cycle on bitmap 0 or 1. The geometry is copied.
   void begin(const Geometry& geometry, uint32_t bitmap);
-  // Drop everything.
+  // Drop everything that is held. What was counted stays until the next cycle or handshake.
   void drop();
+  void forget_counts();
 
   // One reference submitted by GREY.
   void submit(uint64_t address);

@@ -865,6 +865,56 @@ TEST_F(Faults, HandshakeAfterAFaultStartsAnew) {
   EXPECT_TRUE(machine_->idle());
 }
 
+// What was counted stays over an abort, and is gone after a handshake, whoever asks for it then.
+TEST_F(Faults, CountersEndWithACycleOrAGeneration) {
+  for (uint64_t i = 0; i < 100; i++) {
+    klass(i * 32, kKlass);
+    reference(i * 32 + 12, (i + 1) * 32);
+  }
+  klass(3200, kKlass);
+  reference(3212, 15 * window_->region_bytes());
+  window_->limits()[15] = 15 * window_->region_bytes();
+  trace_from(0);
+  machine_->grey({address(64)});
+  steps();
+  machine_->complete();
+  steps();
+  EXPECT_TRUE(machine_->idle());
+  const auto counters = [&] {
+    machine_->request_pause();
+    steps(3);
+    EXPECT_TRUE(machine_->pause_acknowledged());
+    std::vector<uint64_t> values;
+    for (int i = 0; i <= MERAPI_COUNTER_ROUNDS; i++) {
+      // These go on with time.
+      const bool goes_on = i == MERAPI_COUNTER_PAUSES || i == MERAPI_COUNTER_PAUSE_MAX ||
+                           i == MERAPI_COUNTER_CPU_NANOSECONDS || i == MERAPI_COUNTER_NANOSECONDS;
+      values.push_back(goes_on ? 0 : machine_->counter(i));
+    }
+    machine_->resume();
+    steps(3);
+    return values;
+  };
+  const std::vector<uint64_t> traced = counters();
+  for (int i : {MERAPI_COUNTER_OBJECTS_MARKED, MERAPI_COUNTER_OBJECTS_SCANNED, MERAPI_COUNTER_REFERENCES_READ,
+                MERAPI_COUNTER_REFS_NULL, MERAPI_COUNTER_REFS_ABOVE_LIMIT, MERAPI_COUNTER_LIVE_WORDS,
+                MERAPI_COUNTER_SHAPE_MISSES, MERAPI_COUNTER_GREYS_SUBMITTED, MERAPI_COUNTER_ROUNDS}) {
+    EXPECT_NE(traced[i], 0u) << "counter " << i << ": not what is tested";
+  }
+  const uint64_t total = machine_->model.status().objects_marked;
+  machine_->abort();
+  steps(3);
+  EXPECT_TRUE(machine_->abort_acknowledged());
+  EXPECT_EQ(counters(), traced);
+  EXPECT_EQ(machine_->model.status().objects_marked, total);
+  ASSERT_TRUE(machine_->attach());
+  EXPECT_EQ(counters(), std::vector<uint64_t>(traced.size()));
+  machine_->abort();
+  steps(3);
+  EXPECT_EQ(counters(), std::vector<uint64_t>(traced.size()));
+  EXPECT_EQ(machine_->model.status().objects_marked, total);
+}
+
 TEST_F(Faults, RevokedDeviceStopsTouchingTheWindow) {
   for (uint64_t i = 0; i < 1000; i++) {
     klass(i * 32, kKlass);

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -144,6 +145,14 @@ std::string to_text(const ReplayResult& r) {
     add("device cycles", double(cycles), "");
     if (!r.memory.empty()) out += "memory             " + r.memory + "\n";
     if (t.seconds > 0) add("simulated", double(cycles) / t.seconds / 1e3, "kHz");
+  }
+  if (!t.pause_us.empty()) {
+    add("pauses", double(t.pause_us.size()), "");
+    add("longest pause", *std::max_element(t.pause_us.begin(), t.pause_us.end()), "us");
+  }
+  if (r.lines.objects != 0) {
+    add("heap lines needed", double(r.lines.heap), "");
+    add("bitmap lines", double(r.lines.bitmap), "");
   }
   const double seconds = device_seconds(t);
   if (r.g1_seconds > 0 && seconds > 0) {

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -48,6 +49,17 @@ def test_pauses_all_along(folder):
     assert run.returncode == 0, run
     assert result["checked"] and result["counters"]["objects_marked"] == saved["marked"]
     assert result["pause_us"]
+
+
+def test_what_was_asked_for_is_printed_without_json_too(folder):
+    image, _ = save(folder, 6)
+    run, _ = replay(image, "--lines", "--pauses", 2)
+    assert run.returncode == 0, run
+    printed = dict(re.findall(r"^(\S.*?) {2,}(\d+)", run.stdout, re.M))
+    _, result = replay(image, "--lines", "--json")
+    assert printed["heap lines needed"] == str(result["lines_needed"]["heap"])
+    assert printed["bitmap lines"] == str(result["lines_needed"]["bitmap"])
+    assert printed["pauses"] == "2" and "longest pause" in printed
 
 
 def test_replay_on_a_device_process(start, folder):

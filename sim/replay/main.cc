@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// merapi-replay: trace a saved window again. See merapi-replay.1.
+// merapi-replay: trace a saved window again. See merapi-replay.1sim.
 #include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 

@@ -190,7 +190,7 @@ void check_device_process(Findings* f) {
     f->add("device process", Verdict::kBad, "no merapi-device beside merapi or in PATH",
            "install it, or set MERAPI_DEVICE_PROGRAM");
   else
-    f->add("device process", Verdict::kGood, "none runs; 'merapi run' starts one");
+    f->add("device process", Verdict::kGood, "none at " + socket + "; 'merapi run' starts one");
 }
 
 int doctor(const Options& o) {

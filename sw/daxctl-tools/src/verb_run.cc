@@ -174,10 +174,9 @@ int run_inside(const Options& o) {
   const std::string window = own_window ? "device:" + socket : absolute_window(o.window);
   const Plan plan = complete(o, window);
   if (o.dry_run) {
-    print(json{{"window", window},
-               {"command", plan.command},
-               {"environment", plan.environment},
-               {"device_runs", !own_window || socket_answers(socket)}});
+    json shown = {{"window", window}, {"command", plan.command}, {"environment", plan.environment}};
+    if (own_window) shown["device_runs"] = socket_answers(socket);
+    print(shown);
     return kOk;
   }
   const auto program = [&plan] { return execute(plan); };
@@ -205,8 +204,11 @@ void add_run(Cli& cli) {
   Verb verb =
       cli.verb("run", "Run a Java program with its heap in a window, with a device beside it", [o] { return run(*o); });
   verb.option("--device", o->device, "what traces when no device runs yet").with_default().one_of({"model", "rtl"});
-  verb.option("--socket", o->socket, "socket of the device process (default: the user's own)").not_empty();
-  verb.option("--window", o->window, "use this window (dax:PATH, file:PATH) and start no device").not_empty();
+  const Option socket =
+      verb.option("--socket", o->socket, "socket of the device process (default: the user's own)").not_empty();
+  verb.option("--window", o->window, "use this window (dax:PATH, pci:TRACER,PATH, file:PATH) and start no device")
+      .not_empty()
+      .excludes(socket);
   verb.option("--jdk", o->jdk, "JDK to use for 'java' (default: $MERAPI_JDK, the tree's own, PATH)").not_empty();
   verb.flag("--verify", o->verify, "let the JVM check every marking cycle (-XX:+MerapiVerify)");
   verb.flag("--dry-run", o->dry_run, "print what would be run as JSON");

@@ -61,7 +61,8 @@ int load(const LoadOptions& o) {
   }
   // A window does not say it, and who takes the other bitmap saves or traces no grey at all.
   if (image.bitmap() != 0)
-    fprintf(stderr, "merapi: the greys are in bitmap %" PRIu32 ": use --bitmap %" PRIu32 " with save and trace\n",
+    fprintf(stderr,
+            "merapi: the greys are in bitmap %" PRIu32 ": use --bitmap %" PRIu32 " with save, trace and export\n",
             image.bitmap(), image.bitmap());
   return kOk;
 }

@@ -23,6 +23,14 @@ def test_healthy(system):
     assert finding(done, "dax dax0.0")["verdict"] == "ok"
 
 
+def test_another_device_is_not_the_one_of_runs(window_file, folder, start):
+    """A device that serves something else: a run would start its own."""
+    served = start(binary("merapi-device"), "--model", "--window", window_file)
+    served.wait_line("ready")
+    env = {"MERAPI_SOCKET": str(folder / "s")}
+    assert finding(merapi("doctor", "--json", env=env), "device process")["found"].startswith(f"none at {folder}/s;")
+
+
 def problem(system, check, remedy):
     done = system.run("doctor", "--json")
     assert done.status == FOUND

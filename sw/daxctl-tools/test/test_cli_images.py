@@ -179,7 +179,7 @@ def test_trace_of_regions_that_are_not_there(window_file, folder, start):
 def test_load_says_where_the_greys_are(image, window_file, folder):
     """Whoever saves the other bitmap saves none of them."""
     assert merapi("save", window_file, folder / "second", "--bitmap", "1").status == OK
-    for name, said in ((image, ""), (folder / "second", "bitmap 1")):
+    for name, said in ((image, ""), (folder / "second", "--bitmap 1 with save, trace and export")):
         done = merapi("load", name, folder / "again", "--create")
         assert done.status == OK, done.err
         assert said in done.err and bool(said) == bool(done.err)

@@ -61,6 +61,7 @@ def test_completion_offers_verbs_and_values():
         ["run"],
         ["run", "--socket", "", "--", "java"],
         ["run", "--window", "", "--", "java"],
+        ["run", "--window", "file:/w", "--socket", "/s", "--", "java"],
         ["replay", "/dev/null", "--socket", ""],
     ],
 )

@@ -223,6 +223,8 @@ def test_relative_names_are_made_absolute(java, env, folder):
         assert window("--window", f"{kind}:o/w") == f"{kind}:{folder}/o/w"
     for name in ("file:/o/w", "pci:/dev/merapi0,/dev/dax0.0", "file:"):
         assert window("--window", name) == name
+    plan = merapi("run", "--dry-run", "--window", "file:/o/w", "--", java, env=env).json()
+    assert "device_runs" not in plan  # nobody has looked
     # A socket's name has room for 107 bytes; a longer one would find no device from any folder.
     deep = folder / ("d" * 100)
     deep.mkdir()

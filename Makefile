@@ -51,7 +51,7 @@ one_at_a_time = mkdir -p build/locks; exec 9> build/locks/$(1); \
 help: ## print this list
 	@echo "Merapi: garbage-collection tracing next to the memory. Targets:"
 	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-19s%s\n", $$1, $$2 }'
-	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu), PRESET=ddr4-1ch MEMORY=ddr4-2400|ideal (DEVICE=rtl), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
+	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu), PRESET=ddr4-1ch|ddr4-4ch|hbm2|sim-small MEMORY=ideal|ddr4-2400|hbm2|FILE (DEVICE=rtl), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
 
 # Before any tool runs: what they import, and how they are written, an older one does not have.
 .PHONY: python
@@ -96,7 +96,7 @@ run: run-arguments jdk apps ## run a real Java program with its heap in a window
 	@python3 sim/run/run.py --device="$$DEVICE" --preset="$$PRESET" --memory="$$MEMORY" --app="$$APP"
 
 .PHONY: test
-test: jdk apps qemu-setup ## everything: native, JVM, runner, guest and style tests
+test: jdk apps qemu-setup ## everything: native, JVM, runner, RTL, guest and style tests
 	@$(PYTEST) $(BESIDE)
 
 .PHONY: test-native
@@ -133,7 +133,7 @@ $(warning no target reads $(UNREAD); 'make help' lists the variables)
 endif
 
 .PHONY: lint
-lint: setup ## style of C, C++, Python and shell, drift of generated files
+lint: setup ## style of C, C++, Python, shell and Scala, drift of generated files
 	@python3 tools/lint.py
 
 .PHONY: format

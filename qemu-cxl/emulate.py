@@ -192,7 +192,7 @@ def shell(args, out):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--topology", default="one", help="expanders: " + ", ".join(TOPOLOGIES))
+    parser.add_argument("--topology", default="one", help="expanders: " + ", ".join(TRACED))
     parser.add_argument("--device", default="model", help="what traces: " + ", ".join(sorted(DEVICES)))
     parser.add_argument("--check", action="store_true", help="only check --topology, --device, --preset and --memory")
     parser.add_argument("--shell", action="store_true", help="a shell in the guest, everything set up")

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <chrono>
 #include <nlohmann/json.hpp>
+#include <type_traits>
 
 #include "merapi/contract.h"
 #include "processes.h"
@@ -32,6 +33,16 @@ std::string known_remedy(const std::string& words) {
 
 bool lies_in(const DaxDevice& device, const PmemRegion& region) {
   return (device.parent + "/").find("/" + region.name + "/") != std::string::npos && device.region.empty();
+}
+
+// What a tool's listing says under this key, when it is of the type that it should be.
+template <typename T>
+T told(const json& one, const char* key, T otherwise) {
+  const auto found = one.is_object() ? one.find(key) : one.end();
+  if (found == one.end()) return otherwise;
+  if constexpr (std::is_same_v<T, std::string>) return found->is_string() ? found->template get<T>() : otherwise;
+  if constexpr (std::is_same_v<T, bool>) return found->is_boolean() ? found->template get<T>() : otherwise;
+  if constexpr (std::is_same_v<T, uint64_t>) return found->is_number_unsigned() ? found->template get<T>() : otherwise;
 }
 
 template <typename T>
@@ -98,6 +109,11 @@ void Provisioning::load_modules(const std::vector<std::string>& names) {
 
 // A window needs whole objects in one device: an interleaved region spreads each object over several.
 void Provisioning::require_single(const Region& region) {
+  if (region.ways == 0)
+    throw Failure(kAbsent, "expected a region on one expander, found " + region.name +
+                               " without a number in interleave_ways; is it a region that nobody finished? see 'cxl "
+                               "list -R -v', and destroy it (cxl destroy-region " +
+                               region.name + ")");
   if (region.ways > 1)
     throw Failure(kAbsent, "expected a region on one expander, found " + region.name + " interleaved over " +
                                std::to_string(region.ways) +
@@ -141,11 +157,11 @@ Region Provisioning::create_region(const Expander& expander, const std::string& 
   if (decoders.is_array()) {
     const char* capable = type == "pmem" ? "pmem_capable" : "volatile_capable";
     for (const json& d : decoders) {
-      if (!d.is_object() || !d.value(capable, false) || !d.contains("decoder")) continue;
-      const std::string name = d["decoder"].get<std::string>();
-      if (std::max(d.value("interleave_ways", 1), d.value("nr_targets", 1)) > 1) {
+      const std::string name = told(d, "decoder", std::string());
+      if (!told(d, capable, false) || name.empty()) continue;
+      if (std::max(told(d, "interleave_ways", uint64_t(1)), told(d, "nr_targets", uint64_t(1))) > 1) {
         interleaved = name;
-      } else if (chosen.empty() && d.value("max_available_extent", UINT64_MAX) != 0) {
+      } else if (chosen.empty() && told(d, "max_available_extent", UINT64_MAX) != 0) {
         chosen = name;
       }
     }
@@ -221,6 +237,9 @@ DaxDevice Provisioning::from_region(const Region& region) {
 DaxDevice Provisioning::from_pmem_region(const PmemRegion& region) {
   found_.push_back("pmem region " + region.name + ": " + human_bytes(region.bytes) + ", " +
                    human_bytes(region.available) + " free");
+  if (region.mappings == 0)
+    throw Failure(kAbsent, "expected a pmem region on one device, found " + region.name +
+                               " without a number in mappings; see 'ndctl list -R -v'");
   if (region.mappings > 1)
     throw Failure(kAbsent, "expected a pmem region on one device, found " + region.name + " interleaved over " +
                                std::to_string(region.mappings) +
@@ -275,7 +294,13 @@ DaxDevice Provisioning::ready(DaxDevice device) {
 
 void Provisioning::bound_tracer(const DaxDevice& device) {
   const auto place = place_of(device);
-  if (!place) return;
+  if (!place) {
+    if (!device.region.empty())
+      for (const TracerFunction& t : tracer_functions())
+        found_.push_back("tracer " + t.name + ": left as it is: where in its expander " + device.name +
+                         " lies cannot be told (dpa_resource of its decoder; physical addresses are root's)");
+    return;
+  }
   const std::vector<Expander> memories = expanders();
   const Expander* expander = named(memories, place->expander);
   // Functions of one slot differ in what follows the dot.
@@ -341,8 +366,9 @@ void Provisioning::release_pmem(const PmemRegion& region) {
   if (all.is_object()) all = json::array({all});
   if (!all.is_array()) return;
   for (const json& one : all)
-    if (one.is_object() && one.value("mode", "") == "devdax" && one.contains("dev"))
-      change({"ndctl", "destroy-namespace", "-f", one["dev"].get<std::string>()}, "see dmesg");
+    if (const std::string name = told(one, "dev", std::string());
+        told(one, "mode", std::string()) == "devdax" && !name.empty())
+      change({"ndctl", "destroy-namespace", "-f", name}, "see dmesg");
 }
 
 std::string Provisioning::release(const std::string& target) {

@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
+#include <regex>
 
 #include "cli.h"
 
@@ -73,6 +74,15 @@ std::string component(const std::string& path, const std::string& head) {
   return found;
 }
 
+// Expanders that a region may have at most (CXL 3: 16).
+constexpr uint64_t kTargets = 16;
+
+// daxX.Y; other tools name devices by nothing else.
+bool names_device(const std::string& name) {
+  static const std::regex form("dax[0-9]+[.][0-9]+");
+  return std::regex_match(name, form);
+}
+
 uint64_t number_or(const std::string& path, uint64_t otherwise) { return number(path).value_or(otherwise); }
 
 }  // namespace
@@ -98,10 +108,11 @@ std::optional<std::string> attribute(const std::string& path) {
 
 std::optional<uint64_t> number(const std::string& path) {
   const auto text = attribute(path);
-  if (!text || text->empty()) return std::nullopt;
+  if (!text || text->empty() || !isdigit(static_cast<unsigned char>(text->front()))) return std::nullopt;
   char* end;
+  errno = 0;
   const uint64_t value = strtoull(text->c_str(), &end, 0);
-  if (*end != '\0') return std::nullopt;
+  if (errno != 0 || end != text->c_str() + text->size()) return std::nullopt;
   return value;
 }
 
@@ -135,10 +146,10 @@ std::vector<Region> regions() {
     r.mode = attribute(device + "/mode").value_or("");
     r.start = number_or(device + "/resource", 0);
     r.bytes = number_or(device + "/size", 0);
-    r.ways = unsigned(number_or(device + "/interleave_ways", 0));
-    r.granularity = unsigned(number_or(device + "/interleave_granularity", 0));
+    r.ways = number_or(device + "/interleave_ways", 0);
+    r.granularity = number_or(device + "/interleave_granularity", 0);
     r.committed = number_or(device + "/commit", 0) == 1;
-    for (unsigned i = 0; i < r.ways; i++) {
+    for (uint64_t i = 0; i < std::min(r.ways, kTargets); i++) {
       const auto target = attribute(device + "/target" + std::to_string(i));
       if (!target || target->empty()) continue;
       r.endpoints.push_back(*target);
@@ -158,7 +169,7 @@ std::vector<DaxDevice> dax_devices() {
   const std::string bus = sysfs_root() + "/bus/dax/devices/";
   std::vector<DaxDevice> found;
   for (const std::string& name : entries(bus)) {
-    if (!begins(name, "dax")) continue;
+    if (!names_device(name)) continue;
     const std::string device = bus + name, real = resolved(device);
     DaxDevice d;
     d.name = name;
@@ -195,7 +206,7 @@ std::vector<PmemRegion> pmem_regions() {
     r.name = name;
     r.bytes = number_or(device + "/size", 0);
     r.available = number_or(device + "/available_size", 0);
-    r.mappings = unsigned(number_or(device + "/mappings", 0));
+    r.mappings = number_or(device + "/mappings", 0);
     r.start = number_or(device + "/resource", 0);
     found.push_back(r);
   }
@@ -233,9 +244,11 @@ std::optional<Place> place_of(const DaxDevice& device) {
   for (const Region& r : regions()) {
     if (r.start == 0 || device.start < r.start || device.start - r.start >= r.bytes) continue;
     if (r.expanders.size() != 1 || r.ways != 1) return std::nullopt;
-    // Where the region begins in its expander: its endpoint decoder says it.
-    const uint64_t base = number_or(sysfs_root() + "/bus/cxl/devices/" + r.endpoints.front() + "/dpa_resource", 0);
-    return Place{r.expanders.front(), base + device.start - r.start};
+    // Where the region begins in its expander: its endpoint decoder says it, all ones when it has no memory. Nothing is
+    // assumed, since a tracer that is bounded to another place writes over what is there.
+    const auto base = number(sysfs_root() + "/bus/cxl/devices/" + r.endpoints.front() + "/dpa_resource");
+    if (!base || *base > UINT64_MAX - (device.start - r.start)) return std::nullopt;
+    return Place{r.expanders.front(), *base + (device.start - r.start)};
   }
   return std::nullopt;
 }

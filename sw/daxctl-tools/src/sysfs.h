@@ -20,7 +20,7 @@ std::string proc_root();
 // Names in a folder, sorted as people sort (dax0.2 before dax0.10); empty when there is none.
 std::vector<std::string> entries(const std::string& folder);
 std::optional<std::string> attribute(const std::string& path);
-std::optional<uint64_t> number(const std::string& path);
+std::optional<uint64_t> number(const std::string& path);  // nothing but a number from 0 to 2^64-1
 
 // A CXL memory device (/sys/bus/cxl/devices/memN).
 struct Expander {
@@ -40,8 +40,8 @@ struct Region {
   std::string mode;  // "ram", "pmem"
   uint64_t start = 0;
   uint64_t bytes = 0;
-  unsigned ways = 0;
-  unsigned granularity = 0;
+  uint64_t ways = 0;  // 0: the kernel does not tell
+  uint64_t granularity = 0;
   bool committed = false;
   std::vector<std::string> endpoints;  // decoders of its targets
   std::vector<std::string> expanders;  // memory devices behind them, where sysfs tells
@@ -72,7 +72,7 @@ struct PmemRegion {
   uint64_t bytes = 0;
   uint64_t available = 0;
   uint64_t start = 0;     // physical address, that of the CXL region it lies in; 0 when not readable (root only)
-  unsigned mappings = 0;  // memory devices it is made of
+  uint64_t mappings = 0;  // memory devices it is made of; 0: the kernel does not tell
 };
 std::vector<PmemRegion> pmem_regions();
 

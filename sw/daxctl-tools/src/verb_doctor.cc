@@ -119,6 +119,8 @@ void check_expanders(Findings* f, const std::vector<Expander>& all) {
     if (r.ways > 1)
       f->add("region " + r.name, Verdict::kBad, "interleaved over " + std::to_string(r.ways) + " expanders",
              "no device of it sees whole objects; make a region for each expander");
+    else if (r.ways == 0)
+      f->add("region " + r.name, Verdict::kBad, "no number in interleave_ways", "cxl destroy-region " + r.name);
     else if (!r.committed)
       f->add("region " + r.name, Verdict::kBad, "not committed", "cxl enable-region " + r.name + "; see dmesg");
 }

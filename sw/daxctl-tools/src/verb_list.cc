@@ -149,8 +149,8 @@ void show(const json& all) {
            human_bytes(e["persistent_bytes"]).c_str(), e["serial"].get<std::string>().c_str(),
            e["driver"].get<std::string>().empty() ? "none" : e["driver"].get<std::string>().c_str());
   for (const json& r : all["regions"])
-    printf("region    %-8s %s, %s, %u way(s), %s\n", r["region"].get<std::string>().c_str(),
-           r["mode"].get<std::string>().c_str(), human_bytes(r["bytes"]).c_str(), r["interleave_ways"].get<unsigned>(),
+    printf("region    %-8s %s, %s, %" PRIu64 " way(s), %s\n", r["region"].get<std::string>().c_str(),
+           r["mode"].get<std::string>().c_str(), human_bytes(r["bytes"]).c_str(), r["interleave_ways"].get<uint64_t>(),
            r["committed"].get<bool>() ? "committed" : "not committed");
   for (const json& d : all["dax"])
     printf("dax       %-8s %s%s, align %s, %s; used by %s\n", d["dax"].get<std::string>().c_str(),

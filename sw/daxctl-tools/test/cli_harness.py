@@ -228,6 +228,7 @@ class MockSystem:
             decoder = f"decoder{i + 2}.0"
             port = f"devices/platform/ACPI0017:00/root0/endpoint{i + 2}"
             (self.sys / port / decoder).mkdir(parents=True)
+            self.write(f"{port}/{decoder}/dpa_resource", "0x0")
             (self.sys / port / "uport").symlink_to((self.sys / "bus/cxl/devices" / memory).resolve())
             (self.sys / "bus/cxl/devices" / decoder).symlink_to(self.sys / port / decoder)
             self.write(f"{base}/target{i}", decoder)

@@ -6,7 +6,7 @@ import os
 import shutil
 
 import pytest
-from cli_harness import ABSENT, BUSY, DENIED, OK, USAGE, Process, binary, merapi
+from cli_harness import ABSENT, BUSY, DENIED, FOUND, OK, USAGE, Process, binary, merapi
 
 # What a kernel does when cxl makes a region on mem0: the region, its decoder, and the dax device appear.
 CREATE_REGION = """
@@ -267,6 +267,83 @@ def test_tracer_of_another_slot_is_left(system):
     bounds = system.function(slot="0000:0e:00")
     assert not system.run("provision", "mem0", "--json").json()["changed"]
     assert bounds("window_bytes") == 512 << 20
+
+
+@pytest.mark.parametrize("dpa", (None, "", "ffff", "-1", "0xffffffffffffffff"))
+def test_tracer_is_not_bounded_to_a_guess(system, dpa):
+    """Where a region lies in its expander is the decoder's word: a place that was assumed may be another window."""
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    bounds = system.function()
+    system.dax("dax0.0", size=384 << 20, start=0x100000000 + (64 << 20))
+    told = (system.sys / "bus/cxl/devices/decoder2.0").resolve() / "dpa_resource"
+    told.unlink() if dpa is None else told.write_text(dpa)
+    done = system.run("provision", "mem0", "--json")
+    assert done.status == OK, done.err
+    assert (bounds("window_offset"), bounds("window_bytes")) == (0, 512 << 20)
+    assert any("merapi0: left as it is" in line and "dpa_resource" in line for line in done.json()["found"])
+
+
+@pytest.mark.parametrize("ways", ("4294967295", "18446744073709551615"))
+def test_region_over_more_expanders_than_there_are(system, ways):
+    """They were looked for one by one, for hours."""
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    system.write("bus/cxl/devices/region0/interleave_ways", ways)
+    done = system.run("provision", "mem0", timeout=60)
+    assert done.status == ABSENT and f"interleaved over {ways}" in done.err
+    assert f"{ways} way(s)" in system.run("list", timeout=60).out
+    assert system.run("doctor", timeout=60).status == FOUND
+    assert changes(system) == []
+
+
+@pytest.mark.parametrize("ways", ("", "-1", "4294967297 ", "18446744073709551616", "one", "\0"))
+def test_region_without_a_number_of_expanders(system, ways):
+    """Cut to 32 bits, or to what stands in front, some of these are 1."""
+    system.region("region0", ["mem0"])
+    system.dax("dax0.0")
+    system.write("bus/cxl/devices/region0/interleave_ways", ways)
+    for name in ("region0", "dax0.0"):
+        done = system.run("provision", name, "--patience", "0", timeout=60)
+        assert done.status == ABSENT
+        assert "interleave" in done.err and "cxl destroy-region region0" in done.err
+    assert system.run("doctor", timeout=60).status == FOUND
+    assert changes(system) == []
+
+
+def test_pmem_region_of_unknown_devices(system):
+    system.write("bus/nd/devices/region5/size", 1 << 30)
+    done = system.run("provision", "region5")
+    assert done.status == ABSENT and "region5 without a number in mappings" in done.err
+    assert changes(system) == []
+
+
+def test_folders_that_are_no_dax_devices(system):
+    system.write("bus/dax/devices/dax/size", 1 << 30)
+    system.write("bus/dax/devices/dax_other/size", 1 << 30)
+    assert system.run("list", "--json").json()["dax"] == []
+    for verb in ("provision", "release", "destroy-window"):
+        done = system.run(verb, "dax_other")
+        assert done.status == ABSENT and "found nothing" in done.err or "expected a window" in done.err
+
+
+@pytest.mark.parametrize(
+    "listing",
+    (
+        '[{"decoder": 3, "volatile_capable": true}]',
+        '[{"decoder": "decoder0.0", "volatile_capable": "yes"}, 5, null]',
+        '[{"decoder": "decoder0.0", "volatile_capable": true, "nr_targets": "x", "max_available_extent": "1 GiB"}]',
+        "[" * 10000,
+        "",
+    ),
+)
+def test_listing_of_another_form(bare, listing):
+    """cxl chooses then, or what it says is passed on."""
+    (bare.folder / "listing").write_text(listing)
+    bare.program("cxl", CREATE_REGION.replace("  list) echo", f"  list) cat {bare.folder}/listing;;\n  other) echo"))
+    done = bare.run("provision", "mem0")
+    assert done.status == OK, done.err
+    assert len(changes(bare)) == 1
 
 
 def test_nothing_of_that_name(system):

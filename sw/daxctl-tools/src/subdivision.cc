@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
@@ -36,7 +37,12 @@ void shrink(Provisioning* work, const std::string& name, uint64_t by) {
                   "expected more than " + human_bytes(by) + " in " + name + ", found " + human_bytes(device->bytes));
   const char* words = "see dmesg; a device in use cannot shrink";
   work->change({"daxctl", "disable-device", device->name}, words);
-  work->change({"daxctl", "reconfigure-device", "-s", std::to_string(device->bytes - by), device->name}, words);
+  try {
+    work->change({"daxctl", "reconfigure-device", "-s", std::to_string(device->bytes - by), device->name}, words);
+  } catch (const Failure&) {
+    run_command({"daxctl", "enable-device", device->name});  // as it was
+    throw;
+  }
   work->change({"daxctl", "enable-device", device->name}, words);
   if (const auto smaller = find_dax(name)) work->bound_tracer(*smaller);
 }
@@ -53,12 +59,19 @@ std::string WindowRecord::path() {
 WindowRecord::WindowRecord() {
   std::string text;
   if (!read_text(path(), &text)) return;
+  const auto refuse = [](const std::string& found) {
+    throw Failure(kAbsent, "expected sizes of windows by serial number in " + path() + ", found something else (" +
+                               found + "); remove it, and make the windows again");
+  };
   try {
     json::parse(text).get_to(all_);
   } catch (const json::exception& e) {
-    throw Failure(kAbsent, "expected sizes of windows by serial number in " + path() + ", found something else (" +
-                               e.what() + "); remove it, and make the windows again");
+    refuse(e.what());
   }
+  for (const auto& [serial, sizes] : all_)
+    for (const uint64_t bytes : sizes)
+      if (bytes == 0 || bytes % MERAPI_MAPPED_ALIGNMENT != 0 || bytes > INT64_MAX)
+        refuse("a window of " + std::to_string(bytes) + " bytes");
 }
 
 std::vector<uint64_t> WindowRecord::of(const std::string& serial) const {
@@ -82,13 +95,16 @@ void WindowRecord::save() const {
   std::error_code error;
   std::filesystem::create_directories(target.parent_path(), error);
   {
+    errno = 0;
     std::ofstream out(part);
     out << json(all_).dump(1) << "\n";
-    if (!out.flush()) error = std::make_error_code(std::errc::io_error);
+    if (!out.flush()) error.assign(errno != 0 ? errno : EIO, std::generic_category());
   }
   if (!error) std::filesystem::rename(part, target, error);
-  if (error)
+  if (error) {
+    unlink(part.c_str());
     say("cannot write " + target.string() + ", so windows are not made again after a reboot: " + error.message());
+  }
 }
 
 std::string serial_of(const DaxDevice& device) {

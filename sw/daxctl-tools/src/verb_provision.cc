@@ -75,8 +75,8 @@ int provision(const Options& o) {
 
 int release(const Options& o) {
   Provisioning work(o.patience);
-  const std::string serial = work.release(o.target);
   WindowRecord record;
+  const std::string serial = work.release(o.target);
   if (!serial.empty() && !record.of(serial).empty()) {
     record.forget(serial);
     record.save();

@@ -429,6 +429,44 @@ def test_damaged_record_is_told(divided):
     assert str(record) in done.err and "remove it" in done.err
 
 
+@pytest.mark.parametrize(
+    "text", ("", "{", "[" * 10000, "null", '{"0x1": [-1]}', '{"0x1": [0]}', '{"0x1": [2097153]}', '{"0x1": ["2M"]}')
+)
+def test_damaged_record_is_told_before_anything_is_changed(divided, text):
+    """A window was made and left out of the record, or gone and still in it; the status said that nothing worked."""
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    before = changes(divided)
+    record = divided.folder / "state/windows.json"
+    record.write_text(text)
+    for verb in (["create-window", "dax0.0", "--size", "64M"], ["destroy-window", "dax0.1"], ["release", "mem0"]):
+        done = divided.run(*verb)
+        assert done.status == ABSENT, (verb, done)
+        assert str(record) in done.err and "remove it" in done.err
+    assert changes(divided) == before
+    assert record.read_text() == text
+    record.unlink()
+    assert divided.run("destroy-window", "dax0.1").status == OK
+
+
+def test_record_that_cannot_be_written_leaves_nothing_behind(divided):
+    state = divided.folder / "state"
+    (state / "windows.json.part").mkdir(parents=True)
+    done = divided.run("create-window", "dax0.0", "--size", "128M")
+    assert done.status == OK
+    assert "not made again after a reboot" in done.err and "Success" not in done.err
+    assert not (state / "windows.json").exists()
+
+
+def test_device_that_does_not_shrink_is_enabled_again(divided):
+    divided.write(divided.free, 0)
+    divided.program(
+        "daxctl", '[ "$1" != reconfigure-device ] || { echo "error: Device or resource busy" >&2; exit 1; }'
+    )
+    done = divided.run("create-window", "dax0.0", "--size", "128M", "--shrink", "dax0.0")
+    assert done.status == BUSY and "reconfigure-device" in done.err
+    assert changes(divided)[-1] == "daxctl enable-device dax0.0"
+
+
 def test_no_room_is_said_and_shrinking_is_asked_for(divided):
     divided.write(divided.free, 0)
     done = divided.run("create-window", "dax0.0", "--size", "128M")

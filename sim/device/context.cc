@@ -7,6 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cstring>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <system_error>
+#include <thread>
+#include <utility>
 
 #include "sim/device/engines.h"
 #include "sim/device/scheduling.h"
@@ -27,6 +33,16 @@ void relax() {
 #elif defined(__aarch64__)
   __asm__ volatile("yield");
 #endif
+}
+
+std::thread start_thread(std::function<void()> run) {
+  try {
+    return std::thread(std::move(run));
+  } catch (const std::system_error& e) {
+    throw std::runtime_error(std::string("expected to start a thread for it, found: ") + strerror(e.code().value()) +
+                             "; raise the limits of processes and memory ('ulimit -u', '-v', '-d'; pids.max of a "
+                             "container)");
+  }
 }
 
 }  // namespace
@@ -53,7 +69,7 @@ Context::Context(const DeviceOptions& options, merapi_lease* lease, std::string 
       on_demand_(merapi_lease_fd(lease) >= 0),
       memory_{static_cast<uint8_t*>(merapi_lease_base(lease)), merapi_lease_bytes(lease)},
       guard_(std::in_place, memory_.base, memory_.bytes),
-      thread_([this] { run(); }) {}
+      thread_(start_thread([this] { run(); })) {}
 
 Context::~Context() {
   stop();

@@ -13,6 +13,7 @@
 #include "sim/device/options.h"
 #include "sim/device/scheduling.h"
 #include "sim/device/server.h"
+#include "sw/cli/short_memory.h"
 #include "sw/cli/standard_streams.h"
 #include "sw/cli/truncation.h"
 
@@ -32,6 +33,7 @@ void require_realtime() {
 int main(int argc, char** argv) {
   merapi::cli::hold_standard_streams();
   merapi::cli::outlive_file_limit();
+  merapi::cli::tell_short_memory();
   merapi::sim::DeviceOptions options;
   int code = 0;
   if (!merapi::sim::parse_options(argc, argv, &options, &code)) return code;

@@ -14,6 +14,7 @@
 #include "sim/replay/replay.h"
 #include "sim/replay/room.h"
 #include "sw/cli/command_line.h"
+#include "sw/cli/short_memory.h"
 #include "sw/cli/standard_streams.h"
 #include "sw/cli/truncation.h"
 
@@ -83,5 +84,6 @@ int act(int argc, char** argv) {
 int main(int argc, char** argv) {
   merapi::cli::hold_standard_streams();
   merapi::cli::catch_truncation("merapi-age", kCannot);
+  merapi::cli::tell_short_memory();
   return merapi::cli::written("merapi-age", act(argc, argv), kCannot);
 }

@@ -10,6 +10,7 @@
 
 #include "sim/replay/strip.h"
 #include "sw/cli/command_line.h"
+#include "sw/cli/short_memory.h"
 #include "sw/cli/standard_streams.h"
 #include "sw/cli/truncation.h"
 
@@ -53,5 +54,6 @@ int act(int argc, char** argv) {
 int main(int argc, char** argv) {
   merapi::cli::hold_standard_streams();
   merapi::cli::catch_truncation("merapi-strip", kCannot);
+  merapi::cli::tell_short_memory();
   return merapi::cli::written("merapi-strip", act(argc, argv), kCannot);
 }

@@ -3,6 +3,7 @@
 nothing is left of it, however they end."""
 
 import os
+import resource
 import signal
 import subprocess
 import time
@@ -83,3 +84,26 @@ def test_a_killed_replay_leaves_no_memory(image):
     process.send_signal(signal.SIGKILL)
     process.wait(10)
     assert set(SHM.glob("merapi-replay*")) == before
+
+
+@pytest.mark.parametrize("which", range(4))
+def test_limits_of_memory_are_told(image, which):
+    """Below every limit (ulimit -d) a program does its work or says what it lacked; it named exceptions."""
+    told = []
+    command = [*commands(image), [binary("merapi"), "export", image, image.parent / "copy.img"]][which]
+    for mebibytes in (1, 2, 4, 6, 8, 10, 12, 16, 24):
+        limit = mebibytes << 20
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=120,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_DATA, (limit, limit)),  # noqa: B023
+        )
+        assert done.returncode in (0, 3, 6), (mebibytes, done)
+        if done.returncode:
+            assert "bad_alloc" not in done.stderr and ("ulimit" in done.stderr or "cannot" in done.stderr), done
+            told.append(done.stderr)
+            assert not (image.parent / "copy.img").exists()
+        (image.parent / "copy.img").unlink(missing_ok=True)
+    assert any("expected more memory" in text for text in told), told

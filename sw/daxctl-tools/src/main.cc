@@ -3,6 +3,7 @@
 // The merapi command. See man/merapi.1 and a page for each verb.
 #include "child.h"
 #include "cli.h"
+#include "cli/short_memory.h"
 #include "cli/standard_streams.h"
 #include "cli/truncation.h"
 #include "options.h"
@@ -13,6 +14,7 @@ int main(int argc, char** argv) {
   hold_standard_streams();
   hear_of_children();
   catch_truncation("merapi", kAbsent);
+  tell_short_memory();
   Cli cli;
   add_run(cli);
   add_info(cli);

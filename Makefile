@@ -132,6 +132,12 @@ ifneq ($(if $(filter 0,$(MAKELEVEL)),$(UNREAD)),)
 $(warning no target reads $(UNREAD); 'make help' lists the variables)
 endif
 
+# Whoever may not install cargo is told first of all, not when libjvm and the tracer's Verilog have been made.
+ifneq ($(filter test test-native test-tools test-qemu test-rtl test-rtl-wide rtl rtl-simulations axi-rtl record-rtl-work bench-rtl \
+  $(if $(filter rtl,$(DEVICE)),run qemu qemu-shell),$(MAKECMDGOALS)),)
+setup: | rtl-cargo
+endif
+
 .PHONY: lint
 lint: setup ## style of C, C++, Python, shell and Scala, drift of generated files
 	@python3 tools/lint.py

@@ -70,6 +70,19 @@ def test_arguments_come_before_builds(target):
     assert 0 < plan.index("--check") < plan.index("tools/setup.py"), plan
 
 
+@pytest.mark.parametrize("words", [["test"], ["test-native"], ["rtl"], ["run", "DEVICE=rtl"]])
+def test_what_only_root_installs_comes_before_builds(words):
+    """Without cargo a user was told so when libjvm and the tracer's Verilog had been made, after half an hour."""
+    plan, _ = make("-n", *words).communicate(timeout=60)
+    assert 0 < plan.index("expected cargo") < plan.index("tools/setup.py"), plan
+
+
+@pytest.mark.parametrize("words", [["native"], ["test-jvm"], ["run", "DEVICE=model"], ["lint"]])
+def test_what_needs_no_simulation_needs_no_cargo(words):
+    plan, _ = make("-n", *words).communicate(timeout=60)
+    assert "tools/setup.py" in plan and "cargo" not in plan
+
+
 @pytest.mark.parametrize("jobs", ["abc", "0", "-1", "1 2", "5000", "%"])
 def test_jobs_are_a_number(jobs):
     done = make("-s", "run-arguments", f"JOBS={jobs}")

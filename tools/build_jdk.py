@@ -13,6 +13,7 @@ made from; the same sources in another clone take it from there.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
@@ -154,7 +155,8 @@ def libjvm(variant, jobs, force):
     """Folder with libjvm.so, metadata.bin and JFR's configurations of this variant: from the cache or built."""
     kept = CACHE / "jdk" / key(variant)
     if is_whole(kept):
-        os.utime(kept)
+        with contextlib.suppress(OSError):  # for prune() alone: what another user of the cache made can be used
+            os.utime(kept)
         return kept
     if kept.exists():
         say(f"expected a whole libjvm in {kept}, found it damaged; it is built again")

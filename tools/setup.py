@@ -12,6 +12,7 @@ import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 from common import BUILD, CACHE, ROOT, exclusive, fail, say, sha256
 
@@ -90,7 +91,9 @@ def cache_folder():
         CACHE.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         fail(f"expected a cache folder at {CACHE}, found: {error.strerror}; {other}")
-    for folder in (CACHE, *(path for path in CACHE.iterdir() if path.is_dir())):
+    # All of ccache's, which ends a compilation when it may not write into one of them.
+    below = (Path(path) for path, _, _ in os.walk(CACHE / "ccache"))
+    for folder in (CACHE, *(path for path in CACHE.iterdir() if path.is_dir()), *below):
         if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
             fail(f"expected to be allowed to write into the cache folder {folder}, found that we are not; {other}")
 

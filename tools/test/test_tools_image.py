@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The assembled JDK folder is complete and agrees with itself."""
 
+import errno
 import json
 import subprocess
 import zipfile
@@ -111,3 +112,16 @@ def test_damage_to_a_kept_libjvm_is_seen(name, tmp_path):
     assert not build_jdk.is_whole(tmp_path)
     (tmp_path / name).unlink()
     assert not build_jdk.is_whole(tmp_path)
+
+
+def test_a_libjvm_that_another_user_keeps_is_used(tmp_path, monkeypatch):
+    """Only its owner may say that it was used just now."""
+
+    def refused(path):
+        raise PermissionError(errno.EPERM, "Operation not permitted", path)
+
+    monkeypatch.setattr(build_jdk, "CACHE", tmp_path)
+    monkeypatch.setattr(build_jdk, "key", lambda variant: variant)
+    monkeypatch.setattr(build_jdk, "is_whole", lambda kept: True)
+    monkeypatch.setattr(build_jdk.os, "utime", refused)
+    assert build_jdk.libjvm("merapi", 1, False) == tmp_path / "jdk/merapi"

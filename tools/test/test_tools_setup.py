@@ -61,13 +61,16 @@ def test_a_cache_that_cannot_be_made_is_told(tmp_path):
 
 
 def test_a_part_of_the_cache_that_is_another_s_is_told(tmp_path, monkeypatch, capsys):
-    (tmp_path / "ccache").mkdir()
+    """ccache makes folders below its own as whoever comes first, and ended the compilation of the next user."""
+    (tmp_path / "ccache/d/2").mkdir(parents=True)
+    (tmp_path / "ccache/d/2/file").touch()
     monkeypatch.setattr(setup, "CACHE", tmp_path)
     setup.cache_folder()
-    monkeypatch.setattr(setup.os, "access", lambda path, mode: path == tmp_path)
-    with pytest.raises(SystemExit):
-        setup.cache_folder()
-    assert f"write into the cache folder {tmp_path / 'ccache'}, " in capsys.readouterr().err
+    for folder in (tmp_path / "ccache", tmp_path / "ccache/d/2"):
+        monkeypatch.setattr(setup.os, "access", lambda path, mode, folder=folder: path != folder)
+        with pytest.raises(SystemExit):
+            setup.cache_folder()
+        assert f"write into the cache folder {folder}, " in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

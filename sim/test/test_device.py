@@ -3,8 +3,10 @@
 
 import mmap
 import os
+import pwd
 import random
 import resource
+import shutil
 import signal
 import socket as sockets
 import struct
@@ -260,6 +262,28 @@ def test_host_killed_while_tracing(start, probes, folder):
     wait_until(lambda: device.maps_windows() == 0)
     code, result = finish(probes(f"device:{folder}/s"))
     assert code == 0, result
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_a_socket_of_another_user_is_told_as_such(start, folder):
+    """The device is there: starting one at the same socket would not help."""
+    start("--model", "--socket", folder / "s").wait_event("ready")
+    folder.chmod(0o755)
+    (folder / "s").chmod(0o755)
+    probe = shutil.copy(binary("device_probe"), folder / "probe")
+    nobody = pwd.getpwnam("nobody")
+    done = subprocess.run(
+        [probe, f"device:{folder / 's'}"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=folder,
+        user=nobody.pw_uid,
+        group=nobody.pw_gid,
+        extra_groups=[],
+    )
+    assert done.returncode != 0
+    assert "found: Permission denied; it is another user's" in done.stdout, done
 
 
 def test_host_that_says_nothing_delays_nobody(start, probes, folder):

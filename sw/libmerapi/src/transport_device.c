@@ -102,6 +102,11 @@ static int device_connect(struct merapi_window* window, struct merapi_error* err
   if (code == EAGAIN)
     return merapi_fail(error, -ETIMEDOUT, "expected the device at %s to accept a window, found that it does not answer",
                        window->path);
+  if (code == EACCES || code == EPERM)
+    return merapi_fail(error, -ENODEV,
+                       "expected a device at %s, found: %s; it is another user's: start a merapi-device of your own at "
+                       "another socket",
+                       window->path, strerror(code));
   return merapi_fail(error, -ENODEV, "expected a device at %s, found: %s; start merapi-device with --socket %s",
                      window->path, strerror(code), window->path);
 }

@@ -271,6 +271,8 @@ def test_a_socket_of_another_user_is_told_as_such(start, folder):
     folder.chmod(0o755)
     (folder / "s").chmod(0o755)
     probe = shutil.copy(binary("device_probe"), folder / "probe")
+    if not os.access(probe, os.X_OK):
+        pytest.skip(f"programs may not be run in {folder}")
     nobody = pwd.getpwnam("nobody")
     done = subprocess.run(
         [probe, f"device:{folder / 's'}"],

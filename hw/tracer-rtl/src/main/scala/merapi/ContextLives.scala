@@ -21,7 +21,9 @@ class AskedWindow extends Bundle {
   *   - it shares no byte with the window of a context that is not free, one that is ending included: its last writes are
   *     still on their way.
   *
-  * A window that breaks a rule is refused for as long as it does. One context is looked at after the other, in rounds,
+  * A window that breaks a rule is refused for as long as it does, and that is said of none before it: asking for none
+  * ends it in the next cycle. Only of a window that is asked for in place of one that was refused, without that, it may
+  * be said until it has been judged itself. One context is looked at after the other, in rounds,
   * and only this opens them: nothing that was compared can change before it is decided but what was asked for and whether
   * a context ends.
   */
@@ -55,6 +57,7 @@ class ContextLives(c: ContextParameters) extends Module {
       ending(i) := true.B
     }
     when(ending(i) && io.drained(i)) { ending(i) := false.B }
+    when(io.asked(i).bytes === 0.U) { refused(i) := false.B }
     io.open(i)          := open(i)
     io.free(i)          := !open(i) && !ending(i)
     io.refused(i)       := refused(i)

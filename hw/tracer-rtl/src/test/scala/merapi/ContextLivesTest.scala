@@ -15,7 +15,12 @@ class ContextLivesTest extends BlockTest {
   private val wide =
     ContextParameters("test", p.copy(ports = 8, interleaveLog2 = 20), contexts = 3, memoryAddressBits = 28)
   // Windows that are not the whole of the memory.
-  private val short = ContextParameters("test", p.copy(windowAddressBits = 24), contexts = 3, memoryAddressBits = 26)
+  private val short = ContextParameters(
+    "test",
+    p.copy(heapAddressBits = 32, windowAddressBits = 33),
+    contexts = 3,
+    memoryAddressBits = 35
+  )
   private case class Window(base: BigInt, bytes: BigInt) {
     def end               = base + bytes
     def shares(o: Window) = base < o.end && o.base < end
@@ -129,4 +134,42 @@ class ContextLivesTest extends BlockTest {
         }
       }
     }
+
+  // A shell asks for none and then for a good window, at any cycle of the round: it is not told that this one is refused.
+  test("what was refused says nothing of what is asked for after none") {
+    simulate(new ContextLives(large)) { lives =>
+      restart(lives)
+      def ask(window: Window): Unit = {
+        lives.io.asked(1).base.poke(window.base)
+        lives.io.asked(1).bytes.poke(window.bytes)
+      }
+      def until(what: => Bool): Unit = {
+        var left = 100
+        while (!is(what)) {
+          lives.clock.step()
+          left -= 1
+          assert(left > 0, "a window is neither opened nor refused")
+        }
+      }
+      for (i <- 0 until large.contexts) {
+        lives.io.asked(i).bytes.poke(0)
+        lives.io.drained(i).poke(true)
+      }
+      for (wait <- 0 until 30) {
+        ask(Window(64, large.granule))
+        until(lives.io.refused(1))
+        lives.clock.step(wait)
+        ask(none)
+        lives.clock.step()
+        assert(!is(lives.io.refused(1)), s"nothing is asked for, after $wait cycles")
+        ask(Window(0, large.granule))
+        until {
+          assert(!is(lives.io.refused(1)), s"a good window is refused, after $wait cycles")
+          lives.io.open(1)
+        }
+        ask(none)
+        until(lives.io.free(1))
+      }
+    }
+  }
 }

@@ -90,6 +90,9 @@ $(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) | $(RTL_MILL)
 	@$(RTL_MILL_RUN) tracer.runMain merapi.Elaborate $* $(RTL_BUILD)/$* > $(RTL_BUILD)/$*.log 2>&1 || { cat $(RTL_BUILD)/$*.log; exit 1; }
 	@! grep -A2 '^hw/.*: warning:' $(RTL_BUILD)/$*.log >&2 \
 	  || { rm -f $@; echo "rtl: expected no warning from elaborating $*, found those above" >&2; exit 1; }
+	@several=; grep -q '"contexts": 1[,}]' $(RTL_BUILD)/$*/preset.json || several=$*; \
+	  [ "$$several" = "$(filter $(RTL_CONTEXTS),$*)" ] || { rm -f $@; echo "rtl: expected RTL_CONTEXTS (hw/tracer-rtl/rtl.mk) to name the presets of several" \
+	  "contexts and no others, found '$(RTL_CONTEXTS)', and that $* has $${several:+more than }one" >&2; exit 1; }
 
 # Kept: an archive that failed does not have its preset elaborated again.
 .PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/obj/ready

@@ -38,10 +38,14 @@ struct ContextPins;
   };
 MERAPI_CONTEXT_PINS(0)
 MERAPI_CONTEXT_PINS(1)
+MERAPI_CONTEXT_PINS(2)
+MERAPI_CONTEXT_PINS(3)
 #undef MERAPI_CONTEXT_PINS
 
 template <typename V, unsigned kPorts, unsigned kContexts>
 class VerilatedContexts : public ContextsSimulation {
+  static_assert(kContexts <= 4, "pins of as many contexts as MERAPI_CONTEXT_PINS are there for");
+
  public:
   VerilatedContexts(ContextIds ids, std::unique_ptr<Timing> timing, const SimulationOptions& options)
       : ids_(ids),

@@ -54,6 +54,8 @@ MERAPI_AXI_PINS(7)
 
 template <typename V, unsigned kPorts>
 class VerilatedPorts {
+  static_assert(kPorts <= 8, "pins of as many ports as MERAPI_AXI_PINS are there for");
+
  public:
   VerilatedPorts(V* v, AxiMemory* memory, const SimulationOptions& options)
       : v_(v), memory_(memory), options_(options), random_(options.seed * 2 + 1) {}

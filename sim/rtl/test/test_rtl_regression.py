@@ -44,9 +44,25 @@ CHOICES = re.compile(r"MERAPI_(SEED|FIRST_SEED|SEEDS|PRESET|PORTS|RECORDS|RECORD
 CONTEXT_SEEDS = os.environ.get("MERAPI_SEEDS", "50" if os.environ.get("MERAPI_FULL") else "2")
 
 
-def presets():
-    built = [json.loads(p.read_text()) for p in BUILD.glob("*/preset.json") if (p.parent / "obj").exists()]
-    return sorted(p["name"] for p in built if p.get("contexts", 1) == 1) or ["sim-small"]
+def presets(build=BUILD):
+    """Those of one tracer that the program was built with; `build` may have others, of an earlier `make rtl`."""
+    cache = build / "sim" / "CMakeCache.txt"
+    asked = re.search(r"^MERAPI_RTL_PRESETS:\w+=(.*)$", cache.read_text() if cache.exists() else "", re.MULTILINE)
+    files = [build / name / "preset.json" for name in (asked[1].split(";") if asked else [])]
+    made = [json.loads(p.read_text()) for p in files if p.exists()]
+    return sorted(p["name"] for p in made if p.get("contexts", 1) == 1) or ["sim-small"]
+
+
+def test_presets_are_those_of_the_program(tmp_path):
+    for name, contexts in (("kept", 1), ("asked", 1), ("also", 1), ("pair", 2)):
+        (tmp_path / name / "obj").mkdir(parents=True)
+        (tmp_path / name / "preset.json").write_text(json.dumps({"name": name, "contexts": contexts}))
+    assert presets(tmp_path) == ["sim-small"]
+    (tmp_path / "sim").mkdir()
+    (tmp_path / "sim" / "CMakeCache.txt").write_text(
+        "A:BOOL=ON\nMERAPI_RTL_PRESETS:UNINITIALIZED=asked;pair;also\nB:PATH=/b\n"
+    )
+    assert presets(tmp_path) == ["also", "asked"]
 
 
 def seeds(preset):

@@ -10,6 +10,7 @@ case class ContextParameters(
     /** log2 of the memory's bytes, all ports together. */
     memoryAddressBits: Int
 ) {
+  require(TracerParameters.isName(name), s"preset $name: expected ${TracerParameters.names}")
   require(contexts >= 2, s"preset $name has $contexts contexts; one alone is a Tracer and needs nothing around it")
 
   /** What a window's base is a multiple of: what devdax maps, and a whole turn of the ports at least, so that a line is
@@ -32,4 +33,5 @@ object ContextParameters {
     ContextParameters("sim-pair", TracerParameters.simSmall, contexts = 2, memoryAddressBits = 44)
 
   val presets: Seq[ContextParameters] = Seq(simPair)
+  TracerParameters.distinct(presets.map(_.name) ++ TracerParameters.all.map(_.name))
 }

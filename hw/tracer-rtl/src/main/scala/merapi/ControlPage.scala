@@ -125,7 +125,6 @@ class ControlPage(p: TracerParameters) extends Module {
     PageLine.indexAgain -> (DeviceIndexLayout.At / 64, index)
   )
   val ordered = at >= PageLine.index.U
-  require(log2Ceil(PageLine.count) <= p.tagBits)
   io.memory.request.valid     := left =/= 0.U && (!ordered || open === 0.U)
   io.memory.request.bits.tag  := at
   io.memory.request.bits.line := MuxLookup(at, 0.U)(contents.map { case (k, (l, _)) => k.U -> l.U(p.lineAddress.W) })

@@ -8,13 +8,26 @@ import java.nio.file.{Files, Path}
   * preset.json for the simulation.
   */
 object Elaborate {
+  private def stop(refused: Throwable): Nothing = {
+    System.err.println(refused.getMessage.stripPrefix("requirement failed: "))
+    sys.exit(1)
+  }
+
   def main(arguments: Array[String]): Unit = {
     if (arguments.length != 2) {
       System.err.println(s"expected PRESET DIRECTORY, found ${arguments.length} arguments")
       sys.exit(2)
     }
-    val several   = ContextParameters.presets.find(_.name == arguments(0))
-    val p         = several.map(_.tracer).getOrElse(TracerParameters.preset(arguments(0)))
+    val (several, p) =
+      try {
+        val found = ContextParameters.presets.find(_.name == arguments(0))
+        (found, found.map(_.tracer).getOrElse(TracerParameters.preset(arguments(0))))
+      } catch {
+        // A preset that keeps no rule: what it says is enough. (All presets are made when one is asked for.)
+        case refused: ExceptionInInitializerError if refused.getCause.isInstanceOf[IllegalArgumentException] =>
+          stop(refused.getCause)
+        case refused: IllegalArgumentException => stop(refused)
+      }
     val directory = Path.of(arguments(1))
     Files.createDirectories(directory)
     // Of a tracer's own ids, which the context's number stands above.

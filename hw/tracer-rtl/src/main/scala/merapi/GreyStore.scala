@@ -25,8 +25,7 @@ class GreyStore(p: TracerParameters) extends Module {
   private val depth   = p.greyDepth
   private val address = log2Ceil(depth)
   private val perLine = p.greysPerLine
-  // Given-back objects, and a line that comes back while marks are pushed; what is known a cycle late.
-  private val reserve = p.slots + p.lineQueue + 4 + perLine
+  private val reserve = p.greyReserve
 
   val io = IO(new Bundle {
     val spillFirst = Input(UInt(p.lineAddress.W))

@@ -73,10 +73,17 @@ case class TracerParameters(
     /** Cycles between two looks at the host's requests while there is work. */
     pollInterval: Int = 96
 ) {
-  private def powerOfTwo(n: Int, what: String): Unit =
-    require(n > 0 && isPow2(n), s"$what of preset $name: expected a power of two, found $n")
-  Seq(
-    lanes            -> "lanes",
+  private def holds(rule: Boolean, what: => String): Unit = require(rule, s"preset $name: $what")
+  private def powersOfTwo(least: Int, fields: (Int, String)*): Unit = fields.foreach { case (n, what) =>
+    holds(n >= least && isPow2(n), s"expected $what to be a power of two, $least at least, found $n")
+  }
+  private def between(n: Int, least: Int, most: Int, what: String, why: String): Unit =
+    holds(n >= least && n <= most, s"expected $what from $least to $most ($why), found $n")
+
+  holds(TracerParameters.isName(name), s"expected ${TracerParameters.names}")
+  powersOfTwo(1, lanes -> "lanes", ports -> "ports")
+  powersOfTwo(
+    2,
     heapLines        -> "heapLines",
     shapeSets        -> "shapeSets",
     shapeWalks       -> "shapeWalks",
@@ -86,24 +93,46 @@ case class TracerParameters(
     recentReferences -> "recentReferences",
     limitLines       -> "limitLines",
     liveLines        -> "liveLines",
-    lineQueue        -> "lineQueue",
-    markQueue        -> "markQueue",
-    ports            -> "ports",
     sweepReads       -> "sweepReads",
     submissionReads  -> "submissionReads",
     greyEntries      -> "greyEntries",
     rescanFlags      -> "rescanFlags",
-    seenKlasses      -> "seenKlasses",
-    chaseLines       -> "chaseLines"
-  ).foreach { case (n, what) => powerOfTwo(n, what) }
-  require(dirtyBound <= bitmapLines, s"preset $name bounds dirty lines above the number of lines")
-  require(lineQueue >= 4 && markQueue >= 4, s"queues of preset $name are shorter than their stages need")
-  require(askQueue >= 2, s"a lane of preset $name asks for a line every other cycle")
-  require(
-    scanPorts == 1 || scanPorts == 2,
-    s"preset $name has $scanPorts scan ports; a lane sends one reference or two"
+    seenKlasses      -> "seenKlasses"
   )
-  require(interleaveLog2 >= 6, "an interleave below one line would split it")
+  powersOfTwo(4, lineQueue -> "lineQueue", markQueue -> "markQueue", chaseLines -> "chaseLines")
+  private val many = 1 << 16
+  between(
+    ports,
+    1,
+    8,
+    "ports",
+    "what they move in a cycle is counted in ten bits, and the simulator has pins for eight"
+  )
+  between(lanes, 1, 32, "lanes", "the slots that they read in a cycle are counted in ten bits")
+  between(slots, ScanLane.few, many, "slots", "as many objects as are few, at least")
+  between(bitmapMisses, 2, many, "bitmapMisses", "one is known by its number")
+  between(bitmapWaiters, 1, many, "bitmapWaiters", "the reference that missed waits")
+  between(dirtyBound, 2, bitmapLines, "dirtyBound", "the bitmap's lines")
+  between(askQueue, 2, many, "askQueue", "a lane asks for a line every other cycle")
+  between(scanPorts, 1, 2, "scanPorts", "a lane sends one reference or two")
+  between(chasePatience, 1, 1 << 20, "chasePatience", "a chain waits")
+  between(pollInterval, 4, many, "pollInterval", "something is done between two looks")
+  between(
+    rescanFlags,
+    2,
+    (Contract.AreaCount * Contract.AreaCount).toInt,
+    "rescanFlags",
+    "they are cleared, one a cycle, while a cycle's configuration is checked: each area against each"
+  )
+  between(heapAddressBits, 32, Counters.stepBits + 2, "heapAddressBits", "an object's words are one step of a counter")
+  between(windowAddressBits, heapAddressBits + 1, 62, "windowAddressBits", "a heap and what is beside it")
+  between(
+    interleaveLog2,
+    6,
+    windowAddressBits - log2Ceil(ports),
+    "interleaveLog2",
+    "a line at least, and each port has a share of the window"
+  )
 
   val lineBits: Int    = 512
   val lineLog2: Int    = 6
@@ -116,9 +145,32 @@ case class TracerParameters(
   val regionBits: Int = heapAddressBits - 16
   val flagLog2: Int   = log2Ceil(rescanFlags)
 
+  // What is indexed by some of a number's bits has no more entries than there are numbers.
+  private def within(n: Int, bits: Int, what: String, of: String): Unit =
+    holds(log2Ceil(n) <= bits, s"expected $what of at most 2^$bits ($of), found $n")
+  within(limitLines, regionBits - 4, "limitLines", "half of the limit table's lines")
+  within(liveLines, regionBits - 3, "liveLines", "the live table's lines")
+  within(heapLines, heapAddressBits - lineLog2, "heapLines", "the heap's lines")
+  within(chaseLines, heapAddressBits - lineLog2 - 2, "chaseLines", "a quarter of the heap's lines")
+  within(recentReferences, objectBits, "recentReferences", "the heap's objects")
+  within(bitmapLines, objectBits - 9 - laneLog2, "bitmapLines", "a bank's lines of the bitmap")
+  holds(
+    5 * laneLog2 <= objectBits - 9,
+    s"expected a bitmap that $lanes banks share, found one of 2^${objectBits - 9} lines"
+  )
+
   /** Greys of one spilled line: object and count flag each. */
   val greysPerLine: Int = lineBits / (objectBits + 1)
-  require(greyDepth >= 4 * (slots + greysPerLine), s"greyDepth of preset $name is too small for $slots slots")
+
+  /** Places of a grey store that are kept for objects that its lane gives back, one for each slot and each place before
+    * its evaluation, and for a line that comes back while marks are pushed; four more for what is known a cycle late.
+    */
+  val greyReserve: Int = slots + lineQueue + 4 + greysPerLine
+  holds(
+    greyDepth >= 4 * (slots + greysPerLine) && greyDepth / 2 > greyReserve,
+    s"expected greyDepth of ${4 * (slots + greysPerLine)} at least, and more than ${2 * greyReserve} " +
+      s"(twice what $slots slots, a lineQueue of $lineQueue and a spilled line of $greysPerLine need), found $greyDepth"
+  )
 
   /** A register more where all lanes meet and behind what they are told: with so many, what is decided there takes the
     * better part of a cycle.
@@ -137,17 +189,27 @@ case class TracerParameters(
   /** Widest tag of any memory client. */
   val tagBits: Int =
     Seq(
+      log2Ceil(PageLine.count),
       log2Ceil(slots + prefetches),
       log2Ceil(bitmapMisses),
       log2Ceil(sweepReads),
       log2Ceil(shapeWalks),
       log2Ceil(submissionReads),
       log2Ceil(chaseLines),
-      3
+      log2Ceil(8) // live rows, write-backs and clears under way
     ).max
 }
 
 object TracerParameters {
+
+  /** It names a folder, a class of C++ and a shared object. */
+  def isName(name: String): Boolean = name.matches("[a-z0-9]+(-[a-z0-9]+)*")
+  val names: String                 = "a name of the letters a to z, digits and single hyphens"
+
+  /** Of all presets. */
+  def distinct(names: Seq[String]): Unit =
+    names.diff(names.distinct).foreach(n => throw new IllegalArgumentException(s"expected one preset '$n', found more"))
+
   val simSmall: TracerParameters = TracerParameters(
     name = "sim-small",
     lanes = 1,
@@ -209,18 +271,21 @@ object TracerParameters {
     recentReferences = 2,
     limitLines = 2,
     liveLines = 2,
-    sweepReads = 16, // the widest tag has room for a line of the control page
+    sweepReads = 16,
     rescanFlags = 2,
     seenKlasses = 2
   )
 
   val presets: Seq[TracerParameters] = Seq(simSmall, ddr4x1, ddr4x4, hbm2)
 
-  def preset(name: String): TracerParameters = (presets :+ proof)
+  private[merapi] val all: Seq[TracerParameters] = presets :+ proof
+
+  def preset(name: String): TracerParameters = all
     .find(_.name == name)
     .getOrElse(
       throw new IllegalArgumentException(
-        s"expected one of the presets ${presets.map(_.name).mkString(", ")}, found '$name'"
+        s"expected one of the presets ${(presets.map(_.name) ++ ContextParameters.presets.map(_.name)).mkString(", ")}, " +
+          s"found '$name'"
       )
     )
 }

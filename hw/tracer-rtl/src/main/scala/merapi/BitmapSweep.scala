@@ -23,12 +23,12 @@ class BitmapSweep(p: TracerParameters) extends Module {
   private val bitLine = p.objectBits - 9 + 1
   val io = IO(new Bundle {
     val config  = Input(new TraceConfig(p))
-    val slice   = Flipped(Decoupled(new Slice(p)))
+    val slice   = Flipped(Valid(new Slice(p))) // when not busy
     val hold    = Input(Bool())
-    val resumed = Input(Bool())  // pulse, when quiet: limits may be lower
+    val resumed = Input(Bool())                // pulse, when quiet: limits may be lower
     val greys   = Vec(p.lanes, Decoupled(new Grey(p)))
     val busy    = Output(Bool())
-    val blocked = Output(Bool()) // a store takes no more: lanes must run
+    val blocked = Output(Bool())               // a store takes no more: lanes must run
     val quiet   = Output(Bool())
     val lines   = Output(Bool())
     val ask     = Decoupled(UInt((p.regionBits - 3).W))
@@ -45,9 +45,9 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val end    = Reg(UInt((p.regionBits + 1).W))
   val limits = Reg(Vec(8, UInt(64.W))) // of the regions that share a line with `region`
   val goods  = Reg(Vec(8, Bool()))
-  io.slice.ready := state === State.Idle
-  io.ask.valid   := state === State.AskLimit && !io.hold
-  io.ask.bits    := region(p.regionBits - 1, 0) >> 3
+  assert(!(io.slice.valid && state =/= State.Idle), "a sweep started while one runs")
+  io.ask.valid := state === State.AskLimit && !io.hold
+  io.ask.bits  := region(p.regionBits - 1, 0) >> 3
   val fillHere = io.fill.write && !io.fill.sweep && (io.fill.region >> 3) === (region >> 3)
   val fillAt   = io.fill.region(2, 0)
   when(fillHere) {
@@ -55,7 +55,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
     goods(fillAt)  := io.fill.good
   }
 
-  val start = Cat(region, 0.U(16.W)) << (c.regionLog2 - 16.U)
+  val start = Word.shiftUp(Cat(region, 0.U(16.W)), (c.regionLog2 - 16.U)(4, 0))
   val limit = limits(region(2, 0))
   val good  = goods(region(2, 0))
   io.fault.valid := state === State.Judge && !good
@@ -70,7 +70,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val goesOn   = RegInit(false.B)                     // the limit of a region that is being swept is read again
   val arrived  = RegInit(0.U(p.sweepReads.W))
   val buffers  = Mem(p.sweepReads, UInt(p.lineBits.W))
-  val asking   = Module(new Queue(new ReadRequest(p), 2))
+  val asking   = Module(new Fifo(new ReadRequest(p), 2))
   val underWay = asked(tagBits, 0) - used(tagBits, 0) // at most all buffers
   val reading  = RegInit(0.U((tagBits + 1).W))        // of these, asked for and not here
   asking.io.enq.valid     := state === State.Run && asked =/= last && !underWay(tagBits) && !io.hold
@@ -100,7 +100,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
     val store = UInt(p.lanes.W) // one bit
   }
   val found = Wire(Decoupled(new Offer))
-  val head  = if (p.wide) Queue(found, 2) else found
+  val head  = if (p.wide) Fifo(found, 2) else found
   val spent = !some.orR && word === 0.U && !mark.valid && !head.valid
   val taken = WireDefault(false.B)
   when(load) {
@@ -114,8 +114,8 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val firstWord = firstBit >> 6
   val endWord   = endBit >> 6
   val ones      = Fill(64, 1.U(1.W))
-  val beyond    = (ones << endBit(5, 0))(63, 0)
-  val from      = Mux(nextAt < firstWord, 0.U, Mux(nextAt === firstWord, (ones << firstBit(5, 0))(63, 0), ones))
+  val beyond    = Word.shiftUp(ones, endBit(5, 0))
+  val from      = Mux(nextAt < firstWord, 0.U, Mux(nextAt === firstWord, Word.shiftUp(ones, firstBit(5, 0)), ones))
   val to        = Mux(nextAt < endWord, ones, Mux(nextAt === endWord, ~beyond, 0.U))
   val takeBit   = word =/= 0.U && (!mark.valid || taken)
   when(word === 0.U && some.orR) {
@@ -123,7 +123,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
     wordAt := nextAt
     some   := some & (some - 1.U)
   }.elsewhen(takeBit) { word := word & (word - 1.U) }
-  when(takeBit) { mark.bits := Cat(wordAt, PriorityEncoder(word)).take(p.objectBits) }
+  when(takeBit) { mark.bits := Cat(wordAt, Word.lowestIndex(word)).take(p.objectBits) }
   val bank = RegEnable(Bank.of(p, Cat(wordAt, 0.U(6.W))), takeBit)
   mark.valid := takeBit || (mark.valid && !taken)
   val fillBit = Mux(io.read.response.valid, UIntToOH(io.read.response.bits.tag, p.sweepReads), 0.U)
@@ -144,7 +144,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
 
   switch(state) {
     is(State.Idle) {
-      when(io.slice.fire) {
+      when(io.slice.valid) {
         region := io.slice.bits.first
         end    := io.slice.bits.first + io.slice.bits.count
         when(io.slice.bits.count =/= 0.U) { state := State.AskLimit }

@@ -59,12 +59,14 @@ object FaultReport {
     out
   }
 
-  /** The same in the next cycle, of what is wide from many places: each in registers that are zero but for the first. */
+  /** The same in the next cycle, of what is wide from many places: each in registers that are zero but for the first, and
+    * change only when there is something to tell, or was in the cycle before.
+    */
   def firstLate[T <: Data](reports: Seq[Valid[T]]): Valid[T] = {
     val out = Wire(chiselTypeOf(reports.head))
     val held = reports.zipWithIndex.map { case (r, i) =>
       val before = reports.take(i).foldLeft(false.B)((any, b) => any || b.valid)
-      RegNext(Mux(r.valid && !before, r.bits.asUInt, 0.U))
+      RegEnable(Mux(r.valid && !before, r.bits.asUInt, 0.U), r.valid || RegNext(r.valid, true.B))
     }
     out.valid := RegNext(reports.map(_.valid).reduce(_ || _), false.B)
     out.bits  := held.reduce(_ | _).asTypeOf(out.bits)
@@ -77,7 +79,7 @@ class TraceConfig(p: TracerParameters) extends Bundle {
   val heapBase       = UInt(64.W)
   val fromNarrow     = UInt(64.W) // narrow base less heap's: what is added to a decoded reference for its offset
   val fromWide       = UInt(64.W) // the same for addresses
-  val narrowShifts   = UInt(9.W)  // the decoding shift, one bit set
+  val narrowShift    = UInt(4.W)  // of the decoding
   val wideOops       = Bool()
   val wideKlass      = Bool()
   val alignmentLog2  = UInt(4.W)
@@ -99,13 +101,13 @@ class TraceConfig(p: TracerParameters) extends Bundle {
   val spillPerLane = UInt(p.lineAddress.W) // lines
 
   /** A narrow reference as it stands in the heap, times the unit that it counts in. */
-  def scaled(value: UInt): UInt = Mux1H(narrowShifts, (0 until 9).map(i => (value(31, 0) << i).pad(64)))
+  def scaled(value: UInt): UInt = Word.shiftUp(value(31, 0).pad(64), narrowShift)
 
   /** Number of the mark bit of an object. */
   def markBit(obj: UInt): UInt = (obj >> (alignmentLog2 - 3.U)(2, 0))(p.objectBits - 1, 0)
 
   /** Object of a mark bit. */
-  def objectOf(bit: UInt): UInt   = (bit << (alignmentLog2 - 3.U)(2, 0))(p.objectBits - 1, 0)
+  def objectOf(bit: UInt): UInt   = Word.shiftUp(bit.pad(p.objectBits), (alignmentLog2 - 3.U)(2, 0))
   def region(obj: UInt): UInt     = Region.of(p, obj, regionLog2)
   def rescanFlag(obj: UInt): UInt = (obj >> flagBit)(p.flagLog2 - 1, 0)
 }

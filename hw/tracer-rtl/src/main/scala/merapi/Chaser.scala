@@ -67,11 +67,11 @@ class Chaser(p: TracerParameters) extends Module {
   val known     = RegInit(false.B)
   val first     = FaultReport.firstLate(io.looked)
   val before    = RegInit(0.U.asTypeOf(Valid(new Looked(p))))
-  val looked    = RegNext(first.bits)
+  val looked    = RegEnable(first.bits, first.valid)
   val lookedNow = RegNext(first.valid, false.B)
   val isChain   = RegNext(known && first.bits.klass === klass, false.B)
   val isLike    = RegNext(before.valid && first.bits.klass === before.bits.klass, false.B)
-  val beforeObj = RegNext(before.bits.obj)
+  val beforeObj = RegEnable(before.bits.obj, first.valid)
   when(first.valid) { before := first }
 
   val credit  = RegInit((2 * p.slots).U(log2Ceil(p.slots * 2 + 1).W)) // so far ahead at most
@@ -123,7 +123,7 @@ class Chaser(p: TracerParameters) extends Module {
   io.ask <> check.io.ask
   // An impossible limit is no fault here: the reference to this object met it before.
   val broken = RegInit(false.B)
-  val out    = Module(new Queue(new RawReference(p), 2))
+  val out    = Module(new Fifo(new RawReference(p), 2))
   check.io.out.ready        := out.io.enq.ready
   out.io.enq.valid          := check.io.out.valid && check.io.out.bits.below && !broken
   out.io.enq.bits.value     := check.io.out.bits.data
@@ -163,7 +163,7 @@ class Chaser(p: TracerParameters) extends Module {
       }
     }
     is(State.Pick) {
-      val candidate = PriorityEncoder(fields)
+      val candidate = Word.lowestIndex(fields)
       unit   := candidate
       fields := fields & (fields - 1.U)
       at     := linkOf(obj, candidate)

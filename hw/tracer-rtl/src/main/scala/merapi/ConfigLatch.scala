@@ -36,6 +36,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
     val config      = Output(new TraceConfig(p))
     val areas       = Output(Vec(areaCount, new Area(p)))
     val ringAreas   = Output(Vec(2, new Area(p))) // as at the handshake
+    val ringLog2    = Output(UInt(5.W))           // entries of the completion ring
     val read        = new ReadPort(p)
   })
   import Contract.{Area => A, ConfigLayout => C, DirectoryLayout => D}
@@ -66,9 +67,9 @@ class ConfigLatch(p: TracerParameters) extends Module {
   val mirror                                   = field(C.MirrorSizeOffset, 4)
   val regionCount                              = field(C.RegionCount, 4)
   // Right when the number of regions is.
-  val heapBytes                     = (regionCount(p.regionBits, 0) << regionLog2(5, 0))(p.heapAddressBits, 0)
-  val countMost                     = (1.U << p.heapAddressBits) >> regionLog2(5, 0)
-  val baseLow                       = heapBase(7, 0) & ((1.U(9.W) << alignment(3, 0)) - 1.U)(7, 0)
+  val heapBytes = Word.shiftUp(regionCount(p.regionBits, 0).pad(p.heapAddressBits + 1), regionLog2(5, 0))
+  val countMost = (1.U << p.heapAddressBits) >> regionLog2(5, 0)
+  val baseLow   = heapBase(7, 0) & ((1.U(9.W) << alignment(3, 0)) - 1.U)(7, 0)
   private def at(offset: Int): UInt = (C.At + offset).U(64.W)
   // In the order of the fields; the first that is wrong is named.
   val wrongFields = Seq(
@@ -155,7 +156,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
   val done = WireDefault(false.B)
   io.done        := RegNext(done, false.B)
   io.fault.valid := RegNext(done && fault.valid, false.B)
-  io.fault.bits  := RegNext(fault.bits)
+  io.fault.bits  := RegEnable(fault.bits, done)
   private def wrong(where: UInt, value: UInt): Unit = {
     fault.valid        := true.B
     fault.bits.address := where
@@ -164,7 +165,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
     state              := State.Idle
   }
   // Kept of the areas that a cycle uses.
-  val kept   = Reg(Vec(areaCount, new Area(p)))
+  val areas  = Reg(Vec(areaCount, new Area(p)))
   val judged = Wire(new Area(p))
   judged.first := lines(offset)
   judged.count := Mux(placed, lines(size), 0.U)
@@ -200,7 +201,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
     }
     is(State.Judge) {
       pages.write(step, inHand)
-      when(!ringsOnly) { kept(step) := judged }
+      when(!ringsOnly) { areas(step) := judged }
       step  := step + 1.U
       other := 0.U
       state := State.Take
@@ -263,33 +264,38 @@ class ConfigLatch(p: TracerParameters) extends Module {
     when(state =/= State.Wait || io.read.response.valid) { state := State.Idle }
   }
 
-  io.areas     := kept
+  io.areas     := areas
   io.ringAreas := rings
-  val c = io.config
+  io.ringLog2  := RegEnable(Log2(rings(1).count).take(5), state =/= State.Idle)
+  // What follows from the fields is worked out while they are checked, which takes longer.
+  private def kept[T <: Data](x: T): T = RegEnable(x, state =/= State.Idle)
+  val c                                = io.config
   c.heapBase      := heapBase
-  c.fromNarrow    := RegNext(field(C.NarrowOopBase, 8) - heapBase)
-  c.fromWide      := RegNext(0.U - heapBase)
-  c.narrowShifts  := RegNext(UIntToOH(narrowShift, 9))
-  c.wideOops      := oopBytes === 8.U
-  c.wideKlass     := klassBytes === 8.U
+  c.fromNarrow    := kept(field(C.NarrowOopBase, 8) - heapBase)
+  c.fromWide      := kept(0.U - heapBase)
+  c.narrowShift   := narrowShift.take(4)
+  c.wideOops      := kept(oopBytes === 8.U)
+  c.wideKlass     := kept(klassBytes === 8.U)
   c.alignmentLog2 := alignment.take(4)
   c.regionLog2    := regionLog2.take(6)
   c.regionCount   := regionCount.take(p.regionBits + 1)
   c.mirrorOffset  := mirror
-  c.heapBytes     := heapBytes
+  c.heapBytes     := kept(heapBytes)
   // Smallest shift that brings every region's flag into the store of flags.
   private val lastRegion = (regionCount - 1.U)(p.regionBits, 0)
-  c.flagShift := PriorityEncoder((p.flagLog2 to p.regionBits).map(i => !lastRegion(p.regionBits, i).orR) :+ true.B)
-  c.flagBit   := RegNext(regionLog2(5, 0) - 3.U + c.flagShift)
-  c.heap      := kept(A.Heap).first
-  c.limits    := kept(A.Limits).first
-  c.live      := kept(A.Live).first
-  c.bitmap    := kept(A.Bitmap0).first
-  when(io.bitmap(0)) { c.bitmap := kept(A.Bitmap1).first }
-  c.shapes         := kept(A.Shapes).first
-  c.shapesLog2     := Log2(kept(A.Shapes).count).take(5)
-  c.extension      := kept(A.ShapeExtension).first
-  c.extensionLines := kept(A.ShapeExtension).count
-  c.spill          := kept(A.Spill).first
-  c.spillPerLane   := kept(A.Spill).count >> p.laneLog2
+  c.flagShift := kept(
+    PriorityEncoder((p.flagLog2 to p.regionBits).map(i => !lastRegion(p.regionBits, i).orR) :+ true.B)
+  )
+  c.flagBit := kept(regionLog2(5, 0) - 3.U + c.flagShift)
+  c.heap    := areas(A.Heap).first
+  c.limits  := areas(A.Limits).first
+  c.live    := areas(A.Live).first
+  c.bitmap  := areas(A.Bitmap0).first
+  when(io.bitmap(0)) { c.bitmap := areas(A.Bitmap1).first }
+  c.shapes         := areas(A.Shapes).first
+  c.shapesLog2     := kept(Log2(areas(A.Shapes).count).take(5))
+  c.extension      := areas(A.ShapeExtension).first
+  c.extensionLines := areas(A.ShapeExtension).count
+  c.spill          := areas(A.Spill).first
+  c.spillPerLane   := areas(A.Spill).count >> p.laneLog2
 }

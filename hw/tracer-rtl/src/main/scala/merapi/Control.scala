@@ -141,7 +141,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val completion = latch.io.ringAreas(1)
   val subEntries = submission.count
   io.ring     := completion.first
-  io.ringLog2 := Log2(completion.count).take(5)
+  io.ringLog2 := latch.io.ringLog2
   val grants = Module(new WriteGrants(p))
   grants.io.config    := io.config
   grants.io.areas     := latch.io.areas
@@ -169,7 +169,6 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   io.slice.bits  := RegNext(slice)
   io.clear.valid := RegNext(clear, false.B)
   io.clear.bits  := RegNext(grants.io.range)
-  assert(!io.slice.valid || io.slice.ready, "a sweep started while one runs")
   val sweepBusy = io.core.sweepBusy || io.slice.valid
   val clearBusy = io.core.clearBusy || io.clear.valid
   val offer     = Module(new GreyOffer(p))
@@ -199,7 +198,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   // under way, waits until the host has its answers to what came before.
   val sweeping  = RegNext(io.core.sweeping, true.B)
   val doneWaits = RegNext(io.doneWaits, false.B)
-  val mayGo = Mux(verdict === Verdict.Grey, offer.io.put.ready, offer.io.empty) && !sweeping &&
+  val mayGo = Mux(verdict === Verdict.Grey, offer.io.room, offer.io.empty) && !sweeping &&
     !(verdict === Verdict.Begin && doneWaits)
 
   // ---- pace and poll
@@ -403,10 +402,8 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
       when(pending) { state := State.Think }
     }
     is(State.WritePage) {
-      when(io.pageWrite.fire) {
-        state := State.WriteWait
-        when((toWrite & PageLine.mask(PageLine.index, PageLine.indexAgain)).orR) { shown := pageNow }
-      }
+      state := State.WriteWait
+      when((toWrite & PageLine.mask(PageLine.index, PageLine.indexAgain)).orR) { shown := pageNow }
     }
     is(State.WriteWait) { when(!io.pageBusy) { state := after } }
 

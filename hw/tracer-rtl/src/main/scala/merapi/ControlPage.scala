@@ -51,22 +51,22 @@ object PageLine {
   */
 class ControlPage(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
-    val write       = Flipped(Decoupled(UInt(PageLine.count.W)))
+    val write       = Flipped(Valid(UInt(PageLine.count.W))) // when not busy
     val busy        = Output(Bool())
     val page        = Input(new PageState)
     val counters    = Input(Vec(Counters.lines, UInt(p.lineBits.W)))
     val who         = Input(new DeviceIdentity)
     val windowBytes = Input(UInt(64.W))
-    val restart     = Input(Bool()) // pulse: events count from 0
+    val restart     = Input(Bool())                          // pulse: events count from 0
     val memory      = new WritePort(p)
   })
   val left  = RegInit(0.U(PageLine.count.W))
   val open  = RegInit(0.U(PageLine.count.W)) // awaiting their responses
   val event = RegInit(0.U(32.W))
   val at    = PriorityEncoder(left)
-  io.write.ready := !io.busy
-  io.busy        := left =/= 0.U || open =/= 0.U
-  when(io.write.fire) { left := io.write.bits }
+  io.busy := left =/= 0.U || open =/= 0.U
+  when(io.write.valid) { left := io.write.bits }
+  assert(!(io.write.valid && io.busy), "lines of the page asked for before others are written")
   when(io.restart) { event := 0.U }
 
   import Contract._
@@ -132,6 +132,6 @@ class ControlPage(p: TracerParameters) extends Module {
   val started = Mux(io.memory.request.fire, UIntToOH(at, PageLine.count), 0.U)
   val ended   = Mux(io.memory.done.valid, UIntToOH(io.memory.done.bits, PageLine.count), 0.U)
   open := (open & ~ended) | started
-  when(!io.write.fire) { left := left & ~started }
+  when(!io.write.valid) { left := left & ~started }
   when(io.memory.request.fire && ordered) { event := event + 1.U }
 }

@@ -14,7 +14,7 @@ class ControlPorts(p: TracerParameters) extends Bundle {
   val fault       = Flipped(Valid(new FaultReport)) // from anywhere
   val config      = Output(new TraceConfig(p))
   val grants      = Output(Vec(WriteGrants.count, new WriteGrant(p)))
-  val slice       = Decoupled(new Slice(p))
+  val slice       = Valid(new Slice(p))
   val clear       = Valid(new ClearRange(p))
   val grey        = Decoupled(new RawReference(p))
   val greyEnds    = Input(new GreyEnds(p))
@@ -39,7 +39,7 @@ class ControlPorts(p: TracerParameters) extends Bundle {
   val clearCounters = Output(Bool())
   val pauseTime     = Valid(UInt(64.W))
   val page          = Output(new PageState)
-  val pageWrite     = Decoupled(UInt(PageLine.count.W))
+  val pageWrite     = Valid(UInt(PageLine.count.W))
   val pageBusy      = Input(Bool())
   val latchRead     = new ReadPort(p)
   val read          = new ReadPort(p)

@@ -31,13 +31,14 @@ class GreyOffer(p: TracerParameters) extends Module {
   private val words = Contract.EntryWords.toInt
   private val depth = p.greyEntries
   val io = IO(new Bundle {
-    val put     = Flipped(Decoupled(new GreyEntry(p)))
-    val hold    = Input(Bool())  // nothing new is offered: a pause, a fault
-    val again   = Input(Bool())  // pulse, when refused
-    val clear   = Input(Bool())  // pulse, with the core's reset: forget everything
+    val put     = Flipped(Valid(new GreyEntry(p))) // when there is room
+    val room    = Output(Bool())
+    val hold    = Input(Bool())                    // nothing new is offered: a pause, a fault
+    val again   = Input(Bool())                    // pulse, when refused
+    val clear   = Input(Bool())                    // pulse, with the core's reset: forget everything
     val out     = Decoupled(new RawReference(p))
     val ends    = Input(new GreyEnds(p))
-    val refused = Output(Bool()) // all that was offered has ended, some to be offered again
+    val refused = Output(Bool())                   // all that was offered has ended, some to be offered again
     val empty   = Output(Bool())
   })
   private val countBits = log2Ceil(depth + 1)
@@ -52,8 +53,9 @@ class GreyOffer(p: TracerParameters) extends Module {
   val valid             = RegInit(false.B)
   val value             = Reg(UInt(64.W))
 
-  io.put.ready := !filled(placeBits) // depth is a power of two
-  when(io.put.fire) {
+  io.room := !filled(placeBits) // depth is a power of two
+  assert(!(io.put.valid && !io.room), "an entry without a place")
+  when(io.put.valid) {
     val place = filled(placeBits - 1, 0)
     entries.zip(io.put.bits.references).foreach { case (m, reference) => m.write(place, reference) }
     counts.write(place, io.put.bits.count)
@@ -84,7 +86,7 @@ class GreyOffer(p: TracerParameters) extends Module {
   val ended = open === 0.U
   io.empty   := filled === 0.U
   io.refused := ended && refused
-  when(ended && !refused && at === filled && !io.put.fire) {
+  when(ended && !refused && at === filled && !io.put.valid) {
     filled := 0.U
     at     := 0.U
   }

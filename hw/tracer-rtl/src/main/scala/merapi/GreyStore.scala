@@ -30,16 +30,16 @@ class GreyStore(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val spillFirst = Input(UInt(p.lineAddress.W))
     val spillLines = Input(UInt(p.lineAddress.W))
-    val giveBack   = Flipped(Decoupled(new Grey(p))) // always ready
+    val giveBack   = Flipped(Valid(new Grey(p))) // there is always room for it
     val mark       = Flipped(Decoupled(new Grey(p)))
     val sweep      = Flipped(Decoupled(new Grey(p)))
     val take       = Decoupled(new PlacedGrey(p))
     val regionLog2 = Input(UInt(6.W))
-    val hold       = Input(Bool())                   // take nothing back from the spill area
+    val hold       = Input(Bool())               // take nothing back from the spill area
     val full       = Output(Bool())
-    val deep       = Output(Bool())                  // enough to do: half full, or more in the spill area
+    val deep       = Output(Bool())              // enough to do: half full, or more in the spill area
     val empty      = Output(Bool())
-    val quiet      = Output(Bool())                  // nothing outstanding at the memory
+    val quiet      = Output(Bool())              // nothing outstanding at the memory
     val read       = new ReadPort(p)
     val write      = new WritePort(p)
     val spilled    = Output(Bool())
@@ -50,7 +50,7 @@ class GreyStore(p: TracerParameters) extends Module {
   val bottom = RegInit(0.U(address.W))
   val count  = RegInit(0.U((address + 1).W))
   val lines  = RegInit(0.U(p.lineAddress.W)) // lines in the spill area
-  val out    = Module(new Queue(new PlacedGrey(p), 4))
+  val out    = Module(new SureFifo(new PlacedGrey(p), 4))
   io.take <> out.io.deq
 
   object State extends ChiselEnum { val Idle, Gather, Store, Stored, Fetch, Fetched, Came, Scatter = Value }
@@ -76,9 +76,11 @@ class GreyStore(p: TracerParameters) extends Module {
   // the cycle before. A mark is known late in its cycle: it goes straight to the lane, or stands in `marked` for a cycle.
   val scatters  = state === State.Came || state === State.Scatter // the sweep waits
   val sweepRoom = RegNext((count < (depth / 2 - reserve).U || (room && !spillHalf)) && !scatters, false.B)
-  val back      = Queue(io.giveBack, 4)
-  val marked    = RegInit(0.U.asTypeOf(Valid(new Grey(p))))
-  val push      = Module(new Arbiter(new Grey(p), 3))
+  val backs     = Module(new SureFifo(new Grey(p), 4))
+  val back      = backs.io.deq
+  backs.io.put := io.giveBack
+  val marked = RegInit(0.U.asTypeOf(Valid(new Grey(p))))
+  val push   = Module(new Arbiter(new Grey(p), 3))
   push.io.in(0).valid := marked.valid
   push.io.in(0).bits  := marked.bits
   push.io.in(1) <> back
@@ -88,13 +90,12 @@ class GreyStore(p: TracerParameters) extends Module {
   push.io.out.ready   := true.B
   io.mark.ready       := room && !back.valid
   assert(!((push.io.out.valid || state === State.Scatter) && count === depth.U), "a grey pushed onto a full queue")
-  assert(io.giveBack.ready, "an object given back without a place")
 
   // One read a cycle: gather for the spill, or take.
   val gather = state === State.Gather && moved < perLine.U
   val popped = RegInit(false.B)
   // Past the memory.
-  val outFree    = out.io.enq.ready && !popped
+  val outFree    = out.io.room && !popped
   val direct     = push.io.out.valid && outFree
   val markDirect = !push.io.out.valid && outFree
   marked.valid := io.mark.fire && !markDirect
@@ -105,12 +106,11 @@ class GreyStore(p: TracerParameters) extends Module {
   val readAt   = Mux(gather, bottom, bottom + (count - 1.U)(address - 1, 0))
   val readGrey = ram.read(readAt)
   popped           := pop
-  out.io.enq.valid := popped || direct || (markDirect && io.mark.fire)
+  out.io.put.valid := popped || direct || (markDirect && io.mark.fire)
   val taken = Mux(popped, readGrey, Mux(push.io.out.valid, push.io.out.bits, io.mark.bits))
-  out.io.enq.bits.obj    := taken.obj
-  out.io.enq.bits.count  := taken.count
-  out.io.enq.bits.region := Region.of(p, taken.obj, io.regionLog2)
-  assert(!popped || out.io.enq.ready, "a taken grey without a place")
+  out.io.put.bits.obj    := taken.obj
+  out.io.put.bits.count  := taken.count
+  out.io.put.bits.region := Region.of(p, taken.obj, io.regionLog2)
 
   val stored = push.io.out.valid && !direct
   // The same as not stored, from registers: the sweep waits.

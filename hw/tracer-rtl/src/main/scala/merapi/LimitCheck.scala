@@ -99,9 +99,10 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
   }
   io.busy := valid || spareValid
 
-  io.fault.valid       := RegNext(leave && !row.good, false.B)
-  io.fault.bits.region := RegNext(region)
-  io.fault.bits.limit  := RegNext(row.limit)
+  private val isBad = leave && !row.good
+  io.fault.valid       := RegNext(isBad, false.B)
+  io.fault.bits.region := RegEnable(region, isBad)
+  io.fault.bits.limit  := RegEnable(row.limit, isBad)
 
   when(io.fill.sweep && io.fill.write) { assert(!valid, "an object at a limit that is being dropped") }
   when(io.fill.write) {

@@ -60,7 +60,7 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   io.read.request.valid     := state === State.Ask
   io.read.request.bits.tag  := 0.U
   io.read.request.bits.line := io.config.limits + line
-  private val bytes = (1.U(64.W) << io.config.regionLog2)(63, 0)
+  private val bytes = UIntToOH(io.config.regionLog2, 64)
 
   val handed = state === State.Hand
   switch(state) {
@@ -71,7 +71,7 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
       }
     }
     is(State.Ask) {
-      start := (Cat(line, 0.U(3.W)).pad(64) << io.config.regionLog2)(63, 0)
+      start := Word.shiftUp(Cat(line, 0.U(3.W)).pad(64), io.config.regionLog2)
       at    := 0.U
       when(io.read.request.fire) { state := State.Wait }
     }

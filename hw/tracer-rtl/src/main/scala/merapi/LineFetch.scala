@@ -72,15 +72,15 @@ class LineFetch(p: TracerParameters) extends Module {
   private val (sweeping, sweepNext, epoch) = (epochs.io.sweeping, epochs.io.next, epochs.io.epoch)
 
   // Look: first those that look again.
-  val waits    = RegInit(0.U(p.slots.W)) // slots that wait for a line
-  val come     = RegInit(0.U(p.slots.W)) // those that are to look again
+  val awaited  = RegInit(0.U((1 << wakeBits).W))     // sets that slots wait for
+  val waiters  = Mem(1 << wakeBits, UInt(p.slots.W)) // the slots, of a set that is awaited
+  val come     = RegInit(0.U(p.slots.W))             // slots that are to look again
   val waitLine = Mem(p.slots, UInt(p.lineAddress.W))
-  val waitSet  = Reg(Vec(p.slots, UInt(wakeBits.W)))
   val hint     = RegInit(0.U.asTypeOf(Valid(UInt(p.lineAddress.W))))
   // With many slots the one whose turn it is stands in a register, chosen in an earlier cycle.
   val chosen    = Option.when(p.manySlots)(RegInit(0.U.asTypeOf(Valid(UInt(slotBits.W)))))
   val again     = chosen.map(_.valid).getOrElse(come.orR)
-  val slotAgain = chosen.map(_.bits).getOrElse(PriorityEncoder(come))
+  val slotAgain = chosen.map(_.bits).getOrElse(Word.lowestIndex(come))
   val lookHint  = !again && io.rest && hint.valid
   val lookLine  = Mux(again, waitLine.read(slotAgain), Mux(lookHint, hint.bits, io.request.bits.line))
   val lookSet   = setOf(lookLine)
@@ -105,7 +105,7 @@ class LineFetch(p: TracerParameters) extends Module {
   val torn     = RegInit(false.B)
   val hintTags = RegInit(0.U(p.prefetches.W))
   val hintTag  = PriorityEncoder(~hintTags)
-  val ask      = Module(new Queue(new ReadRequest(p), p.askQueue))
+  val ask      = Module(new Fifo(new ReadRequest(p), p.askQueue))
   // With a longer queue this is a cycle old, and for one more.
   private val askRoom =
     if (p.askQueue > 2) RegNext(ask.io.count <= (p.askQueue - 2).U, false.B) else ask.io.enq.ready
@@ -120,7 +120,6 @@ class LineFetch(p: TracerParameters) extends Module {
   val useAsk   = valid && !same && !torn && askRoom && (!isHint || (!hintTags.andR && !busy))
   val retry    = mine && (torn || (!same && !askRoom))
   when(mine) { waitLine.write(slot, line) }
-  when(useWait) { waitSet(slot) := wakeOf(set) }
 
   ask.io.enq.valid := useAsk
   if (p.askQueue > 2) assert(!(useAsk && !ask.io.enq.ready), "a line asked for without a place")
@@ -155,11 +154,10 @@ class LineFetch(p: TracerParameters) extends Module {
   val asked  = askedFor.read(answer.bits.tag)
   val isSlot = answer.bits.tag < p.slots.U
   val own    = Mem(p.slots, UInt(p.lineBits.W))
-  val served = Module(new Queue(UInt(slotBits.W), p.slots))
+  val served = Module(new SureFifo(UInt(slotBits.W), p.slots))
   when(answer.valid && isSlot) { own.write(answer.bits.tag(slotBits - 1, 0), answer.bits.data) }
-  served.io.enq.valid := answer.valid && isSlot
-  served.io.enq.bits  := answer.bits.tag(slotBits - 1, 0)
-  assert(!(served.io.enq.valid && !served.io.enq.ready), "an answer without a place")
+  served.io.put.valid := answer.valid && isSlot
+  served.io.put.bits  := answer.bits.tag(slotBits - 1, 0)
   val fill = answer.valid && asked.keep
   when(fill) {
     lines.write(asked.set, answer.bits.data)
@@ -173,19 +171,25 @@ class LineFetch(p: TracerParameters) extends Module {
     ~Mux(answer.valid && !isSlot, hintBit, 0.U(p.prefetches.W))
   // A slot that begins to wait for a set in the cycle in which the set is filled looks again in the next.
   val fillsMine = fill && asked.set === set
-  val filledNow = VecInit((0 until p.slots).map(i => fill && waits(i) && waitSet(i) === wakeOf(asked.set))).asUInt
+  val filledAs  = wakeOf(asked.set)
+  val filledNow = Mux(fill && awaited(filledAs), waiters.read(filledAs), 0.U)
   val slotBit   = UIntToOH(slot, p.slots)
+  val begins    = useWait && !fillsMine
+  val waitAs    = wakeOf(set)
+  val others    = Mux(awaited(waitAs) && !(fill && filledAs === waitAs), waiters.read(waitAs), 0.U)
+  when(begins) { waiters.write(waitAs, others | slotBit) }
   private val leaves = chosen match {
-    case None => Mux(lookAgain, UIntToOH(slotAgain, p.slots), 0.U)
+    case None => Mux(lookAgain, Word.lowest(come), 0.U)
     case Some(next) =>
       val choose = !next.valid || lookAgain
       when(choose) {
         next.valid := come.orR
-        next.bits  := PriorityEncoder(come)
+        next.bits  := Word.lowestIndex(come)
       }
-      Mux(choose, VecInit(PriorityEncoderOH(come.asBools)).asUInt, 0.U)
+      Mux(choose, Word.lowest(come), 0.U)
   }
-  waits := (waits & ~filledNow) | Mux(useWait && !fillsMine, slotBit, 0.U)
+  awaited := (awaited & ~Mux(fill, UIntToOH(filledAs, 1 << wakeBits), 0.U)) |
+    Mux(begins, UIntToOH(waitAs, 1 << wakeBits), 0.U)
   come := (come & ~leaves) | filledNow |
     Mux(retry || (useWait && fillsMine), slotBit, 0.U)
 
@@ -199,5 +203,5 @@ class LineFetch(p: TracerParameters) extends Module {
   val outstanding = RegInit(0.U(log2Ceil(asks + 1).W))
   outstanding := outstanding + useAsk - answer.valid
   private val looks = if (p.manySlots) again || come.orR else again
-  io.quiet := outstanding === 0.U && !valid && !ask.io.deq.valid && !waits.orR && !looks && !served.io.deq.valid && !hint.valid
+  io.quiet := outstanding === 0.U && !valid && !ask.io.deq.valid && !awaited.orR && !looks && !served.io.deq.valid && !hint.valid
 }

@@ -14,13 +14,10 @@ class ScanJob(p: TracerParameters) extends Bundle {
 object ScanJob {
   def slots(p: TracerParameters): Int = p.lineBits / 32
 
-  /** The first `count` of `slots` (a comparison for each: one less than a power of two would be a carry chain). */
-  def first(count: UInt, slots: Int): UInt = VecInit((0 until slots).map(i => count > i.U)).asUInt
-
   /** The slots that so many references fill. */
   def elements(p: TracerParameters, length: UInt, wide: Bool): UInt = {
     val few = Mux(wide, Cat(length(2, 0), 0.U(1.W)), length(3, 0))
-    Mux((length >> 4).orR || (wide && length(3)), Fill(slots(p), 1.U(1.W)), first(few, slots(p)))
+    Mux((length >> 4).orR || (wide && length(3)), Fill(slots(p), 1.U(1.W)), Word.first(few, slots(p)))
   }
 
   /** Slots of the line that hold something; a wide reference is its first slot's. */
@@ -53,7 +50,7 @@ class LineScanner(p: TracerParameters) extends Module {
   private val dealt =
     if (p.scanPorts == 1) Seq(io.in.bits.left) else Seq(io.in.bits.left & ~odd, io.in.bits.left & odd)
   private val ports = mine.zip(io.references).map { case (left, port) =>
-    val pick = PriorityEncoderOH(left)
+    val pick = Word.lowest(left)
     val low  = Mux1H(pick, words)
     // A wide reference begins at an even slot.
     val high = Mux1H((0 until ScanJob.slots(p) by 2).map(i => pick(i) -> words(i + 1)))

@@ -17,12 +17,12 @@ class LiveMerge(p: TracerParameters) extends Module {
     val flush = Input(Bool()) // level, when no update comes
     val empty = Output(Bool())
   })
-  val in     = Queue(io.in, 2)                  // ready by itself
+  val in     = Fifo(io.in, 2)                   // ready by itself
   val valid  = RegInit(0.U(places.W))
   val region = Reg(Vec(places, UInt(p.regionBits.W)))
   val words  = Reg(Vec(places, UInt((p.objectBits + 1).W)))
   val victim = RegInit(0.U(log2Ceil(places).W)) // the oldest place
-  val out    = Module(new Queue(new LiveWords(p), 2))
+  val out    = Module(new Fifo(new LiveWords(p), 2))
   io.out <> out.io.deq
 
   val hits  = VecInit(region.zipWithIndex.map { case (r, i) => valid(i) && r === in.bits.region })

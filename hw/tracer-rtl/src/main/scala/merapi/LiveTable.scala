@@ -45,7 +45,7 @@ class LiveTable(p: TracerParameters) extends Module {
 
   val pick = Module(new RRArbiter(new LiveWords(p), p.lanes))
   pick.io.in.zip(io.in).foreach { case (a, b) => a <> b }
-  val next = Queue(pick.io.out, 2)
+  val next = Fifo(pick.io.out, 2)
 
   // Rows on their way to the window: one line each, so that two never touch the same line.
   class Leg extends Bundle {
@@ -125,18 +125,17 @@ class LiveTable(p: TracerParameters) extends Module {
   io.words.bits  := s2.words.words
 
   // Read, add, write. An entry is freed by its write response.
-  val toRead = Module(new Queue(new ReadRequest(p), inFlight))
-  toRead.io.enq.valid     := leave
-  toRead.io.enq.bits.tag  := legFree
-  toRead.io.enq.bits.line := io.config.live + row.line
-  assert(!leave || toRead.io.enq.ready, "a row leaves without a place")
+  val toRead = Module(new SureFifo(new ReadRequest(p), inFlight))
+  toRead.io.put.valid     := leave
+  toRead.io.put.bits.tag  := legFree
+  toRead.io.put.bits.line := io.config.live + row.line
   when(leave) {
     val leg = Wire(new Leg)
     leg.begun        := row.begun
     leg.sums         := before
     legLine(legFree) := row.line
     legs.write(legFree, leg)
-    places.write(legFree, toRead.io.enq.bits.line)
+    places.write(legFree, toRead.io.put.bits.line)
   }
   val left = Mux(leave, UIntToOH(legFree, inFlight), 0.U)
   val came = Mux(io.write.done.valid, UIntToOH(io.write.done.bits, inFlight), 0.U(inFlight.W))
@@ -146,7 +145,7 @@ class LiveTable(p: TracerParameters) extends Module {
     val leg  = UInt(log2Ceil(inFlight).W)
     val data = UInt(p.lineBits.W)
   }
-  val toWrite = Module(new Queue(new Sum, inFlight))
+  val toWrite = Module(new Fifo(new Sum, inFlight))
   val legAt   = io.read.response.bits.tag(log2Ceil(inFlight) - 1, 0)
   val leg     = legs.read(legAt)
   toWrite.io.enq.valid    := io.read.response.valid

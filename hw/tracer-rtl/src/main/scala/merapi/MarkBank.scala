@@ -113,18 +113,17 @@ class MarkBank(p: TracerParameters) extends Module {
   val waiters     = Mem(p.bitmapMisses * p.bitmapWaiters, new Waiter)
   val arrivedLine = Mem(p.bitmapMisses, UInt(p.lineBits.W))
   // One entry per MSHR at most: neither queue is ever full.
-  val fetches                                   = Module(new Queue(new Fetch, p.bitmapMisses))
-  val arrivals                                  = Module(new Queue(UInt(missBits.W), p.bitmapMisses))
+  val fetches                                   = Module(new SureFifo(new Fetch, p.bitmapMisses))
+  val arrivals                                  = Module(new SureFifo(UInt(missBits.W), p.bitmapMisses))
   private def slotOf(miss: UInt, i: UInt): UInt = (miss * p.bitmapWaiters.U) + i
 
   val arrival = io.fill.response.bits.tag(missBits - 1, 0)
   when(io.fill.response.valid) {
     arrivedLine.write(arrival, io.fill.response.bits.data)
     assert(missValid(arrival), "a bitmap line came that nobody asked for")
-    assert(arrivals.io.enq.ready, "more bitmap lines arrived than were asked for")
   }
-  arrivals.io.enq.valid     := io.fill.response.valid
-  arrivals.io.enq.bits      := arrival
+  arrivals.io.put.valid     := io.fill.response.valid
+  arrivals.io.put.bits      := arrival
   io.fill.request.valid     := fetches.io.deq.valid
   io.fill.request.bits.tag  := fetches.io.deq.bits.miss
   io.fill.request.bits.line := io.config.bitmap + fetches.io.deq.bits.line
@@ -135,8 +134,8 @@ class MarkBank(p: TracerParameters) extends Module {
   val wbSet   = Reg(Vec(writeBacks, UInt(setBits.W)))
   val wbLine  = Mem(writeBacks, UInt(markLine.W))
   val wbData  = Mem(writeBacks, UInt(p.lineBits.W))
-  val wbQueue = Module(new Queue(UInt(log2Ceil(writeBacks).W), writeBacks))
-  val wbFree  = PriorityEncoder(~wbValid)
+  val wbQueue = Module(new SureFifo(UInt(log2Ceil(writeBacks).W), writeBacks))
+  val wbFree  = Word.lowestIndex(~wbValid)
   val wbRoom  = !wbValid.andR
   io.writeBack.request.valid     := wbQueue.io.deq.valid
   io.writeBack.request.bits.tag  := wbQueue.io.deq.bits
@@ -146,15 +145,15 @@ class MarkBank(p: TracerParameters) extends Module {
   val wbEnds = Mux(io.writeBack.done.valid, UIntToOH(io.writeBack.done.bits, writeBacks), 0.U(writeBacks.W))
 
   // Dirty list: one entry for each change from clean to dirty.
-  val dirty     = Module(new Queue(UInt(setBits.W), p.dirtyBound, useSyncReadMem = false))
-  val dirtyRoom = dirty.io.enq.ready
+  val dirty     = Module(new SureFifo(UInt(setBits.W), p.dirtyBound))
+  val dirtyRoom = dirty.io.room
 
   // Rows that are to be read for their write-back.
   class Eviction extends Bundle {
     val entry = UInt(log2Ceil(writeBacks).W)
     val set   = UInt(setBits.W)
   }
-  val evictions = Module(new Queue(new Eviction, writeBacks))
+  val evictions = Module(new SureFifo(new Eviction, writeBacks))
 
   class Operation extends Bundle {
     val op            = Op()
@@ -169,7 +168,7 @@ class MarkBank(p: TracerParameters) extends Module {
   val s2      = Reg(new Operation)
 
   // References that are to be tried again: two under way may follow the one that is parked.
-  val parked = Module(new Queue(new Mark, 4))
+  val parked = Module(new SureFifo(new Mark, 4))
 
   // The line that arrived and whose waiters are being replayed.
   val replaying  = RegInit(false.B)
@@ -248,11 +247,10 @@ class MarkBank(p: TracerParameters) extends Module {
   val evict1     = s1Valid && s1.op === Op.Evict
   val evictEntry = RegNext(evictions.io.deq.bits.entry)
   when(evict1) { wbData.write(evictEntry, VecInit(readRow).asUInt) }
-  wbQueue.io.enq.valid := evict1
-  wbQueue.io.enq.bits  := evictEntry
-  assert(!(evict1 && !wbQueue.io.enq.ready), "a write-back without an entry")
-  s2Valid := s1Valid && !evict1
-  s2      := s1
+  wbQueue.io.put.valid := evict1
+  wbQueue.io.put.bits  := evictEntry
+  s2Valid              := s1Valid && !evict1
+  s2                   := s1
   val tag      = RegNext(readTag)
   val held     = RegNext(readTag.epoch === epoch)
   val sameLine = RegNext(readTag.line === s1.mark.line)
@@ -278,7 +276,7 @@ class MarkBank(p: TracerParameters) extends Module {
   val hit      = isFill || (here && sameLine)
   val isSet    = word(bit)
   val isReplay = s2Valid && s2.op === Op.Replay
-  val missFree = PriorityEncoder(~missValid)
+  val missFree = Word.lowestIndex(~missValid)
   val missRoom = !missValid.andR
   // Of the line that is being replayed, or that the reference waits for.
   val missOf  = Mux(isFill || isReplay, s2.miss, tag.miss)
@@ -303,8 +301,8 @@ class MarkBank(p: TracerParameters) extends Module {
   io.answer.bits     := false.B
   io.marked          := io.grey.fire
   io.already         := isRef && !conflict && hit && isSet
-  dirty.io.enq.valid := false.B
-  dirty.io.enq.bits  := s2.set
+  dirty.io.put.valid := false.B
+  dirty.io.put.bits  := s2.set
   dirty.io.deq.ready := false.B
   val evict  = WireDefault(false.B)
   val joins  = WireDefault(false.B) // those that wait for a line already
@@ -325,7 +323,7 @@ class MarkBank(p: TracerParameters) extends Module {
         turn               := true.B
         newTag.dirty       := true.B
         writeTag           := clean
-        dirty.io.enq.valid := clean
+        dirty.io.put.valid := clean
         io.answer.valid    := s2.mark.host
       }.elsewhen(io.greyFull) {
         io.drop.valid   := !s2.mark.host
@@ -346,12 +344,11 @@ class MarkBank(p: TracerParameters) extends Module {
       newTag.miss   := missFree
       writeTag      := true.B
       enter         := true.B
-      assert(fetches.io.enq.ready, "fewer places for lines to fetch than misses")
     }
   }
-  fetches.io.enq.valid     := enter
-  fetches.io.enq.bits.miss := missFree
-  fetches.io.enq.bits.line := line
+  fetches.io.put.valid     := enter
+  fetches.io.put.bits.miss := missFree
+  fetches.io.put.bits.line := line
   when(enter) { missLine.write(missFree, line) }
   // One writer each: two ports would make registers of the memory.
   when(joins || enter) {
@@ -373,7 +370,7 @@ class MarkBank(p: TracerParameters) extends Module {
     ends       := replayNext + 1.U === waiting
     when(ends) { replaying := false.B }
   }
-  val entered = Mux(enter, UIntToOH(missFree, p.bitmapMisses), 0.U)
+  val entered = Mux(enter, Word.lowest(~missValid), 0.U)
   val ended   = Mux(ends, UIntToOH(s2.miss, p.bitmapMisses), 0.U)
   missValid := (missValid | entered) & ~ended
   when(s2Valid && s2.op === Op.Clean && !conflict) {
@@ -385,20 +382,19 @@ class MarkBank(p: TracerParameters) extends Module {
       writeTag           := needed
     }
   }
-  val leaves = Mux(evict, UIntToOH(wbFree, writeBacks), 0.U)
+  val leaves = Mux(evict, Word.lowest(~wbValid), 0.U)
   wbValid := (wbValid | leaves) & ~wbEnds
   when(evict) {
     wbSet(wbFree) := s2.set
     wbLine.write(wbFree, tag.line)
-    assert(evictions.io.enq.ready && wbRoom, "an eviction without an entry")
+    assert(wbRoom, "an eviction without an entry")
   }
-  evictions.io.enq.valid      := evict
-  evictions.io.enq.bits.entry := wbFree
-  evictions.io.enq.bits.set   := s2.set
+  evictions.io.put.valid      := evict
+  evictions.io.put.bits.entry := wbFree
+  evictions.io.put.bits.set   := s2.set
 
-  parked.io.enq.valid := s2Valid && s2.op === Op.Ref && later
-  parked.io.enq.bits  := s2.mark
-  assert(!(parked.io.enq.valid && !parked.io.enq.ready), "a parked reference without a place")
+  parked.io.put.valid := s2Valid && s2.op === Op.Ref && later
+  parked.io.put.bits  := s2.mark
   parked.io.deq.ready := s2Valid && s2.op === Op.Parked && !later
 
   val writeSet = Mux(sweeping, sweepNext, s2.set)

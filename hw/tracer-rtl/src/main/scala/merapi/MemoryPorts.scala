@@ -86,7 +86,7 @@ class MemoryPorts(
 
   /** Registered answers of one port: with a single port nothing but its client takes them, at once. */
   private def held[T <: Data](answer: DecoupledIO[T]): DecoupledIO[T] =
-    if (p.ports > 1) Queue(answer, 2)
+    if (p.ports > 1) Fifo(answer, 2)
     else {
       val out = Wire(chiselTypeOf(answer))
       out.valid    := RegNext(answer.valid, false.B)
@@ -167,7 +167,7 @@ class MemoryPorts(
     // AXI: what was offered stays offered, whatever happens meanwhile.
     val arOffered = RegInit(false.B)
     val arSink    = (arOutside || (io.suppress && arIsCore)) && !arOffered
-    val arLocal   = Module(new Queue(UInt(readIdBits.W), 2))
+    val arLocal   = Module(new Fifo(UInt(readIdBits.W), 2))
     arLocal.io.enq.valid := arHead.valid && arSink
     arLocal.io.enq.bits  := arId
     axi.ar.valid         := arHead.valid && !arSink
@@ -216,7 +216,7 @@ class MemoryPorts(
     val awSilent  = io.suppress && awIsCore
     val awOffered = RegInit(false.B)
     val awSink    = (awDenied || awSilent) && !awOffered
-    val awLocal   = Module(new Queue(UInt(writeIdBits.W), 2))
+    val awLocal   = Module(new Fifo(UInt(writeIdBits.W), 2))
     val awFault   = Wire(Valid(new FaultReport))
     awFault.valid := awHead.valid && awDenied && !awSilent && !awOffered
     awFault.bits  := FaultReport(Contract.Fault.Guard, address(awHead.bits.line), 0.U)

@@ -29,12 +29,10 @@ class Deferred(p: TracerParameters) extends Bundle {
 /** A line with its object and, when it is one that sizes the object, its shape. */
 class EvaluateJob(p: TracerParameters) extends Bundle {
   val slot       = UInt(log2Ceil(p.slots).W)
-  val data       = UInt(p.lineBits.W)
   val phase      = Phase()
   val obj        = UInt(p.objectBits.W)
   val region     = UInt(p.regionBits.W)     // of the object
   val count      = Bool()
-  val klass      = UInt(64.W)
   val found      = Bool()
   val shape      = new Shape(p)
   val report     = Bool()
@@ -43,6 +41,8 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
   val filled     = UInt(ScanJob.slots(p).W) // slots that an array of this length would fill from a line's begin
   val extraKnown = Bool()
   val notNull    = UInt(ScanJob.slots(p).W) // slots of the line
+  val klass      = UInt(64.W)
+  val data       = UInt(p.lineBits.W)
 }
 
 /** Sizes an object by its shape, counts it, reports it, and says which references it has.
@@ -68,7 +68,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val config    = Input(new TraceConfig(p))
     val hold      = Input(Bool())                     // give back what waits for the host
     val pausing   = Input(Bool())                     // and what has not begun
-    val in        = Flipped(Decoupled(new EvaluateJob(p)))
+    val in        = Flipped(Valid(new EvaluateJob(p)))
     val offered   = Input(Bool())                     // `in` may come: known early, unlike whether it does
     val room      = Output(Bool())                    // for two more: one may be on its way
     val slot      = Output(UInt(log2Ceil(p.slots).W)) // whose what follows is
@@ -79,7 +79,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val live      = Decoupled(new LiveWords(p))
     val seen      = Decoupled(UInt(64.W))
     val deferred  = Decoupled(new Deferred(p))
-    val giveBack  = Decoupled(new Grey(p))
+    val giveBack  = Valid(new Grey(p))
     val unsaid    = Output(Bool())                    // SHAPE_SEEN of what is given back has not left
     val scan      = Decoupled(new ScanJob(p))
     val walk      = Decoupled(new WalkJob(p))
@@ -106,12 +106,11 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val x             = stage.read(deqAt(ptr - 1, 0))
   val valid         = enqAt =/= deqAt
   val done          = WireDefault(false.B)
-  io.in.ready := count =/= depth.U
   when(io.offered) { stage.write(enqAt(ptr - 1, 0), io.in.bits) }
   when(io.in.valid) { enqAt := enqAt + 1.U }
   when(done) { deqAt := deqAt + 1.U }
   assert(io.offered || !io.in.valid, "a line that was not offered")
-  assert(!(io.offered && !io.in.ready), "a line offered without a place")
+  assert(!(io.offered && count === depth.U), "a line offered without a place")
   io.room  := count <= (depth - 2).U
   io.slot  := x.slot
   io.quiet := !valid
@@ -167,11 +166,9 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val at = Shape.placeInLine(place)
     if (at < 0) (x.shape.near >> -at)(slots - 1, 0) else (x.shape.near << at)(slots - 1, 0)
   })
-  val covered = places(x.obj(2, 0)) // of an array, its first element
-  val goesOn  = x.shape.beyond(x.obj(2, 0))
-  val coveredArray = VecInit((0 until slots).map { i =>
-    (0 to i).map(first => covered(first) && x.filled(i - first)).reduce(_ || _)
-  }).asUInt
+  val covered      = places(x.obj(2, 0)) // of an array, its first element
+  val goesOn       = x.shape.beyond(x.obj(2, 0))
+  val coveredArray = Mux(covered.orR, (x.filled << OHToUInt(covered))(slots - 1, 0), 0.U)
   val ours = Mux(x.phase === Phase.Header, Mux(objArray, coveredArray, covered), io.slots) &
     Mux(c.wideOops, 0x5555.U, 0xffff.U)
   val bare = x.phase === Phase.Size || x.phase === Phase.Extension
@@ -260,7 +257,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.walk.valid     := toScan && !isAll && scanOpen
   io.continue.valid := toKeep
   val scans     = toScan && scanOpen && walkOpen
-  val givenBack = io.giveBack.fire
+  val givenBack = io.giveBack.valid
   io.unsaid := givenBack && x.report && !needSize && !reported && !io.seen.fire
   // Looks of the cycle after still find the klass seen: who looked then is here a cycle later.
   val forgetting = RegNext(io.unsaid, false.B)

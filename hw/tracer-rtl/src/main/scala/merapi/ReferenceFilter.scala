@@ -71,7 +71,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   // An address is one addition away from its offset.
   val narrow = !c.wideOops && !io.in.bits.host
   val scaled = c.scaled(io.in.bits.value)
-  val found  = Module(new Queue(new Found, 2))
+  val found  = Module(new Fifo(new Found, 2))
   found.io.enq.valid := io.in.valid
   io.in.ready        := found.io.enq.ready
   private val (value, from) = (Mux(narrow, scaled, io.in.bits.value), Mux(narrow, c.fromNarrow, c.fromWide))
@@ -124,7 +124,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
     val reference = new Reference(p)
     val bank      = UInt(p.laneLog2.W)
   }
-  val out    = Module(new Queue(new Out, p.markQueue / 2))
+  val out    = Module(new Fifo(new Out, p.markQueue / 2))
   val result = check.io.out.bits
   val entry  = entries.read(indexOf(check.io.next))
   val known  = entry.valid && emptied && entry.obj === result.obj && !result.data.host
@@ -169,9 +169,10 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   io.ended    := Cat(RegNext(ends && !f.uncounted, false.B), io.above, io.filtered)
   io.quiet    := !io.in.valid && !found.io.deq.valid && !check.io.busy && !out.io.deq.valid && !leaves
 
-  io.crooked.valid       := RegNext(found.io.deq.valid && crooked, false.B)
-  io.crooked.bits.offset := RegNext(offset)
-  io.crooked.bits.source := RegNext(f.source)
-  io.crooked.bits.host   := RegNext(f.host)
+  private val isCrooked = found.io.deq.valid && crooked
+  io.crooked.valid       := RegNext(isCrooked, false.B)
+  io.crooked.bits.offset := RegEnable(offset, isCrooked)
+  io.crooked.bits.source := RegEnable(f.source, isCrooked)
+  io.crooked.bits.host   := RegEnable(f.host, isCrooked)
   io.fault               := check.io.fault
 }

@@ -120,9 +120,9 @@ class Reporter(p: TracerParameters) extends Module {
   // Klasses: one is looked up, judged in the next cycle, and leaves then or when there is room.
   val seenPick = Module(new RRArbiter(UInt(64.W), p.lanes))
   // Lanes have places of their own here, ready by themselves; what is in them counts as batched.
-  val seenIn = io.seen.map(s => Queue(s, 2, flush = Some(io.drop)))
+  val seenIn = io.seen.map(s => Fifo(s, 2, clear = Some(io.drop)))
   seenPick.io.in.zip(seenIn).foreach { case (a, b) => a <> b }
-  val seenNext          = Queue(seenPick.io.out, 2, flush = Some(io.drop))
+  val seenNext          = Fifo(seenPick.io.out, 2, clear = Some(io.drop))
   private val indexBits = log2Ceil(p.seenKlasses)
   // Forgotten one a cycle; meanwhile nothing is known, and a klass may be reported once more.
   class Known extends Bundle {
@@ -171,9 +171,9 @@ class Reporter(p: TracerParameters) extends Module {
 
   // Objects.
   val deferPick = Module(new RRArbiter(new Deferred(p), p.lanes))
-  val deferIn   = io.deferred.map(d => Queue(d, 2, flush = Some(io.drop)))
+  val deferIn   = io.deferred.map(d => Fifo(d, 2, clear = Some(io.drop)))
   deferPick.io.in.zip(deferIn).foreach { case (a, b) => a <> b }
-  deferNext <> Queue(deferPick.io.out, 2, flush = Some(io.drop))
+  deferNext <> Fifo(deferPick.io.out, 2, clear = Some(io.drop))
   val unsized = deferNext.bits.unsized
   val address = io.config.heapBase + Cat(deferNext.bits.obj, 0.U(3.W))
   deferNext.ready := !io.drop && Mux(

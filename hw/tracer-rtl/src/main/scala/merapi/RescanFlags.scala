@@ -32,7 +32,7 @@ class RescanFlags(p: TracerParameters) extends Module {
   val left      = RegInit(0.U((p.flagLog2 + 1).W)) // to look at
   val found     = RegInit(false.B)
   val all       = RegInit(0.U((p.flagLog2 + 1).W)) // from `at` on
-  val inHeap    = (at.pad(p.regionBits + 1) << io.shift)(p.regionBits, 0) < io.regions
+  val inHeap    = Word.shiftUp(at.pad(p.regionBits + 1), io.shift) < io.regions
   val here      = VecInit(flags.map(_.read(at))).asUInt.orR || (all =/= 0.U && inHeap)
   val searching = left =/= 0.U && !found
   val passes    = (searching && !here) || io.unflag.valid

@@ -16,12 +16,9 @@ class RoundArbiter[T <: Data](gen: T, count: Int) extends Module {
   val behind = RegInit(0.U(count.W))
   val asks   = VecInit(io.in.map(_.valid)).asUInt
   val later  = asks & behind
-  private def above(of: UInt): UInt = VecInit(
-    (0 until count).map(i => if (i == 0) false.B else of(i - 1, 0).orR)
-  ).asUInt
-  val turn = Mux(later.orR, later & ~above(later), asks & ~above(asks))
+  val turn   = Mux(later.orR, Word.lowest(later), Word.lowest(asks))
   io.out.valid := asks.orR
   io.out.bits  := Mux1H(turn, io.in.map(_.bits))
   io.in.zip(turn.asBools).foreach { case (in, t) => in.ready := t && io.out.ready }
-  when(io.out.fire) { behind := Mux(later.orR, above(later), above(asks)) }
+  when(io.out.fire) { behind := Mux(later.orR, Word.above(later), Word.above(asks)) }
 }

@@ -81,7 +81,7 @@ class ScanLane(p: TracerParameters) extends Module {
     val fill       = Input(new LimitFill(p))
     val ask        = Decoupled(UInt((p.regionBits - 3).W)) // for limits
     val grey       = Flipped(Decoupled(new PlacedGrey(p)))
-    val giveBack   = Decoupled(new Grey(p))
+    val giveBack   = Valid(new Grey(p))
     val references = Vec(p.scanPorts, Decoupled(new RawReference(p)))
     val live       = Decoupled(new LiveWords(p))
     val seen       = Decoupled(UInt(64.W))
@@ -114,7 +114,8 @@ class ScanLane(p: TracerParameters) extends Module {
   val begun     = RegInit(0.U(p.slots.W))
   val toForget  = Wire(UInt(p.slots.W))
   val fresh     = begun & ~toForget
-  val extending = RegInit(0.U(p.slots.W)) // have been counted, and are to read of the shape extension
+  val inFlight  = RegInit(0.U(log2Ceil(p.slots + 1).W)) // slots that are not free
+  val extending = RegInit(0.U(p.slots.W))               // have been counted, and are to read of the shape extension
   val held      = Mem(p.slots, new Held)
   // What a slot remembers between two lines: the line to be fetched next (counted from the heap's first, and around),
   // what it is, which of its slots are the object's; where the object's size is; its shape's further blocks.
@@ -127,15 +128,16 @@ class ScanLane(p: TracerParameters) extends Module {
   val slotsAt                         = Mem(p.slots, UInt(ScanJob.slots(p).W))
   val sizeAt                          = Mem(p.slots, new SizeAt)
   val extensions                      = Mem(p.slots, new Extension(p))
-  val continued                       = Module(new Queue(UInt(slotBits.W), p.slots))
-  val longs                           = Module(new Queue(UInt(slotBits.W), p.slots)) // of arrays with lines left
+  val continued                       = Module(new SureFifo(UInt(slotBits.W), p.slots))
+  val longs                           = Module(new SureFifo(UInt(slotBits.W), p.slots)) // of arrays with lines left
   private def bitOf(slot: UInt): UInt = UIntToOH(slot, p.slots)
 
   // Issue: continuations first, they hold a slot already, then objects whose shape has come; long arrays last.
   val check    = Module(new LimitCheck(p, new Issue))
   val misses   = Module(new ShapeMisses(p))
   val again    = misses.io.again
-  val slotNew  = PriorityEncoder(free)
+  val newBit   = Word.lowest(free)
+  val slotNew  = OHToUInt(newBit)
   val onFirst  = continued.io.deq.valid || again.valid
   val takeGrey = !onFirst && io.grey.valid && free.orR
   // Arrays that hold most slots must not wait for a store that only this lane empties. (That all slots are in use says
@@ -185,20 +187,21 @@ class ScanLane(p: TracerParameters) extends Module {
   newHeld.region := Mux(io.grey.valid, io.grey.bits.region, pieceIn.io.deq.bits.region)
   newHeld.count  := io.grey.valid && io.grey.bits.count
   when(allocate || takePiece) { held.write(slotNew, newHeld) }
-  val late = Wire(Valid(new FaultReport))
-  late.valid := RegNext(issue.fire && issue.bits.below && tooLate, false.B)
-  late.bits  := FaultReport(Contract.Fault.BadObject, Cat(RegNext(issueObj), 0.U(3.W)), 0.U)
+  val late              = Wire(Valid(new FaultReport))
+  private val isTooLate = issue.fire && issue.bits.below && tooLate
+  late.valid := RegNext(isTooLate, false.B)
+  late.bits  := FaultReport(Contract.Fault.BadObject, Cat(RegEnable(issueObj, isTooLate), 0.U(3.W)), 0.U)
 
   // Lines with their klass words. A place is kept for a line that is found here while it is looked at.
   private val places = p.lineQueue
   class Arrived extends Bundle {
     val slot  = UInt(slotBits.W)
-    val data  = UInt(p.lineBits.W)
     val phase = Phase()
     val word  = UInt(4.W)
     val klass = UInt(64.W)
+    val data  = UInt(p.lineBits.W)
   }
-  val arrived = Module(new Queue(new Arrived, places))
+  val arrived = Module(new Fifo(new Arrived, places))
   // With eight lanes a line stands in a register before its klass word is chosen, and a place is kept for that as well.
   private val onItsWay = if (p.wide) RegNext(fetch.io.line.fire, false.B) else false.B
   private val come     = if (p.wide) RegNext(fetch.io.line.bits) else fetch.io.line.bits
@@ -245,18 +248,18 @@ class ScanLane(p: TracerParameters) extends Module {
   val extraAt  = RegNext(Mux(arrived.io.deq.bits.phase === Phase.Header, lengthAt, arrived.io.deq.bits.word))
   evaluate.io.offered := aValid
   e.valid             := aKnows || (aLooks && cache.io.hit)
-  assert(!(e.valid && !e.ready), "a line in hand without a place")
   cache.io.powerUp    := io.powerUp
   cache.io.next       := arrived.io.deq.bits.klass
   cache.io.klass      := a.klass
   cache.io.accept     := aLooks && cache.io.hit
   cache.io.invalidate := io.invalidate || io.dropShapes
   cache.io.answer     := io.shapes.answer
-  val missed = Wire(Valid(new ShapeMiss(p)))
-  missed.valid           := RegNext(aLooks && !cache.io.hit, false.B)
-  missed.bits.slot       := RegNext(a.slot)
-  missed.bits.klass      := RegNext(a.klass)
-  missed.bits.again      := RegNext(cache.io.torn)
+  val missed          = Wire(Valid(new ShapeMiss(p)))
+  private val misses1 = aLooks && !cache.io.hit
+  missed.valid           := RegNext(misses1, false.B)
+  missed.bits.slot       := RegEnable(a.slot, misses1)
+  missed.bits.klass      := RegEnable(a.klass, misses1)
+  missed.bits.again      := RegEnable(cache.io.torn, misses1)
   cache.io.miss          := missed
   misses.io.miss         := missed
   misses.io.pausing      := io.pausing
@@ -302,7 +305,7 @@ class ScanLane(p: TracerParameters) extends Module {
   io.live <> evaluate.io.live
   io.seen <> evaluate.io.seen
   io.deferred <> evaluate.io.deferred
-  io.giveBack <> evaluate.io.giveBack
+  io.giveBack    := evaluate.io.giveBack
   scan.io.config := c
   scan.io.in <> evaluate.io.scan
   io.references <> scan.io.references
@@ -311,7 +314,7 @@ class ScanLane(p: TracerParameters) extends Module {
 
   // Few objects in flight that lie one after the other (a list): the memory's latency would be all there is, so lines
   // ahead are asked for on suspicion.
-  val few = RegNext(PopCount(free) >= (p.slots - ScanLane.few).U, false.B)
+  val few = RegNext(inFlight <= ScanLane.few.U, false.B)
   io.few    := few
   io.looked := evaluate.io.looked
   val isNew    = RegNext(takeFresh, false.B)
@@ -319,7 +322,7 @@ class ScanLane(p: TracerParameters) extends Module {
   val lastLine = RegEnable(newLine, isNew)
   val move     = LineMove(newLine, lastLine, ScanLane.near)
   val distance = Mux(move.back, (-ScanLane.distance).S, ScanLane.distance.S)
-  val guess    = RegNext((newLine.asSInt + distance).asUInt)
+  val guess    = RegEnable((newLine.asSInt + distance).asUInt, isNew)
   val guesses  = RegNext(isNew && few && (move.up || move.down), false.B)
   val inHeap   = guess < (c.heapBytes >> p.lineLog2)
   fetch.io.prefetch.valid := walk.io.prefetch.valid || (guesses && inHeap)
@@ -380,9 +383,8 @@ class ScanLane(p: TracerParameters) extends Module {
   }
   val keepLong = next.valid && next.bits.long
   for ((queue, mine) <- Seq(continued -> !keepLong, longs -> keepLong)) {
-    queue.io.enq.valid := keeps && mine
-    queue.io.enq.bits  := keepSlot
-    assert(!(queue.io.enq.valid && !queue.io.enq.ready), "more continuations than slots")
+    queue.io.put.valid := keeps && mine
+    queue.io.put.bits  := keepSlot
   }
 
   val sized = RegNext(evaluate.io.end.valid && !evaluate.io.slotless, false.B)
@@ -390,14 +392,16 @@ class ScanLane(p: TracerParameters) extends Module {
     Mux(walk.io.end.valid, bitOf(walk.io.end.bits), 0.U) |
     Mux(evaluate.io.settled.valid, bitOf(evaluate.io.settled.bits), 0.U) |
     Mux(stale, bitOf(staleSlot), 0.U)
-  free := (free | ended) & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U)
+  free     := (free | ended) & ~Mux(allocate || takePiece, newBit, 0.U)
+  inFlight := inFlight + (allocate || takePiece) - (sized +& walk.io.end.valid) - (evaluate.io.settled.valid +& stale)
+  assert(inFlight === PopCount(~free), "slots in use that are not counted")
   // Which slots have a next line is known late in the cycle: what that changes here is done in the next.
   private val detoured = RegNext(detour.fire, false.B)
   private val detourOf = bitOf(RegNext(detour.bits.slot))
   toForget := Mux(RegNext(next.valid, false.B), bitOf(RegNext(next.bits.slot)), 0.U) | Mux(detoured, detourOf, 0.U)
   begun := fresh |
-    Mux(allocate, bitOf(slotNew), 0.U) | Mux(io.invalidate, extending & ~free, 0.U)
-  extending := (extending & ~Mux(allocate || takePiece, bitOf(slotNew), 0.U) &
+    Mux(allocate, newBit, 0.U) | Mux(io.invalidate, extending & ~free, 0.U)
+  extending := (extending & ~Mux(allocate || takePiece, newBit, 0.U) &
     ~Mux(next.valid && !next.bits.more, bitOf(next.bits.slot), 0.U)) |
     Mux(detoured && RegNext(detour.bits.phase) === Phase.Extension, detourOf, 0.U)
   assert((free & ended) === 0.U, "a slot ended twice")
@@ -407,7 +411,7 @@ class ScanLane(p: TracerParameters) extends Module {
   badBlock.bits  := FaultReport(Contract.Fault.BadShape, Cat(walk.io.badObj, 0.U(3.W)), walk.io.badSize)
   val wrong = FaultReport.first(Seq(late, evaluate.io.fault, badBlock))
   io.fault.valid := RegNext(wrong.valid, false.B)
-  io.fault.bits  := RegNext(wrong.bits)
+  io.fault.bits  := RegEnable(wrong.bits, wrong.valid)
   io.limitFault  := check.io.fault
   io.empty       := free.andR && !pieceIn.io.deq.valid && evaluate.io.quiet && !scan.io.busy
   private val inHand = if (p.wide) aValid || onItsWay else aValid
@@ -419,8 +423,8 @@ class ScanLane(p: TracerParameters) extends Module {
   io.events.missed    := io.shapes.klass.fire
   io.events.stale     := stale
   io.events.fetched   := fetch.io.fetched
-  io.events.slotsRead := PopCount(evaluate.io.slotsRead)
-  io.events.slotsNull := PopCount(evaluate.io.slotsNull)
+  io.events.slotsRead := Word.count(evaluate.io.slotsRead)
+  io.events.slotsNull := Word.count(evaluate.io.slotsNull)
   io.events.stallGrey := free.andR && evaluate.io.quiet && !io.grey.valid
   io.events.stallMark := io.references.map(r => r.valid && !r.ready).reduce(_ || _)
   // Nothing in hand, and objects that wait.

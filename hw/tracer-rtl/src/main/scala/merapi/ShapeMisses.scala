@@ -44,14 +44,14 @@ class ShapeMisses(p: TracerParameters) extends Module {
   val waits                             = RegInit(0.U(p.slots.W))
   val come                              = RegInit(0.U(p.slots.W))
   val pending                           = RegInit(0.U(hashes.W))
-  val hashOf                            = Reg(Vec(p.slots, UInt(ShapeHash.bits.W)))
+  val waiters                           = Mem(hashes, UInt(p.slots.W)) // of a hash that is pending
   val told                              = io.answer.bits
 
   class Question extends ShapeAsk {
     val sure = Bool() // not to be dropped
   }
-  val asks = Module(new Queue(new Question, p.slots, hasFlush = true))
-  asks.io.flush.get := io.pausing
+  val asks = Module(new Fifo(new Question, p.slots, clears = true))
+  asks.io.clear.get := io.pausing
   val miss = io.miss.bits
   val hash = ShapeHash(miss.klass)
   // An answer that comes now may be the one: the look did not see it.
@@ -62,10 +62,9 @@ class ShapeMisses(p: TracerParameters) extends Module {
   asks.io.enq.bits.klass := miss.klass
   asks.io.enq.bits.hash  := hash
   asks.io.enq.bits.sure  := io.guards
-  when(stays) { hashOf(miss.slot) := hash }
-  val woken = VecInit(
-    (0 until p.slots).map(i => waits(i) && (io.pausing || io.answer.valid && hashOf(i) === told))
-  ).asUInt
+  when(stays) { waiters.write(hash, Mux(pending(hash), waiters.read(hash), 0.U) | bitOf(miss.slot)) }
+  val woken = Mux(io.pausing, waits, Mux(io.answer.valid && pending(told), waiters.read(told), 0.U))
+  assert((woken & ~waits) === 0.U, "a slot woken that does not wait")
   waits   := (waits & ~woken) | Mux(stays, bitOf(miss.slot), 0.U)
   pending := (pending & ~Mux(io.answer.valid, hashBit(told), 0.U)) | Mux(asks.io.enq.fire, hashBit(hash), 0.U)
   when(io.pausing) { pending := 0.U }
@@ -90,7 +89,7 @@ class ShapeMisses(p: TracerParameters) extends Module {
   // The next to look again.
   val one  = RegInit(false.B)
   val slot = Reg(UInt(slotBits.W))
-  val pick = PriorityEncoderOH(come)
+  val pick = Word.lowest(come)
   val load = !one || io.again.ready
   when(load) { slot := OHToUInt(pick) }
   one  := Mux(load, come.orR, true.B)

@@ -128,18 +128,17 @@ class ShapeWalker(p: TracerParameters) extends Module {
     val tag   = UInt(tagBits.W)
     val probe = UInt(log2Ceil(Contract.ShapeProbeLimit.toInt + 1).W)
   }
-  val probes   = Module(new Queue(new Probe, walks))
-  val probesOf = Mem(walks, chiselTypeOf(probes.io.enq.bits.probe))
+  val probes   = Module(new SureFifo(new Probe, walks))
+  val probesOf = Mem(walks, chiselTypeOf(probes.io.put.bits.probe))
   val onward   = Wire(Valid(new Probe))
   val begin    = state === State.Begin && !used.andR && !onward.valid
-  probes.io.enq.valid := begin || onward.valid
-  probes.io.enq.bits  := onward.bits
+  probes.io.put.valid := begin || onward.valid
+  probes.io.put.bits  := onward.bits
   when(!onward.valid) {
-    probes.io.enq.bits.tag   := freeTag
-    probes.io.enq.bits.probe := 0.U
+    probes.io.put.bits.tag   := freeTag
+    probes.io.put.bits.probe := 0.U
   }
-  assert(!(probes.io.enq.valid && !probes.io.enq.ready), "more probes than walks")
-  when(probes.io.enq.valid) { probesOf.write(probes.io.enq.bits.tag, probes.io.enq.bits.probe) }
+  when(probes.io.put.valid) { probesOf.write(probes.io.put.bits.tag, probes.io.put.bits.probe) }
   when(begin) {
     klasses.write(freeTag, ask.klass)
     homes.write(freeTag, home)
@@ -157,8 +156,8 @@ class ShapeWalker(p: TracerParameters) extends Module {
 
   // A line that came.
   val valid = RegNext(io.read.response.valid, false.B)
-  val tag   = RegNext(io.read.response.bits.tag(tagBits - 1, 0))
-  val line  = RegNext(io.read.response.bits.data)
+  val tag   = RegEnable(io.read.response.bits.tag(tagBits - 1, 0), io.read.response.valid)
+  val line  = RegEnable(io.read.response.bits.data, io.read.response.valid)
 
   private def field(at: Int, bytes: Int): UInt = line(8 * (at + bytes) - 1, 8 * at)
   import Contract.{ShapeKind, ShapeLayout => L}
@@ -228,20 +227,21 @@ class ShapeWalker(p: TracerParameters) extends Module {
   // Its judgement.
   val key                           = line(63, 0)
   val judged                        = RegNext(valid, false.B)
-  val judgeTag                      = RegNext(tag)
-  val klass                         = RegNext(klasses.read(tag))
-  val isKlass                       = RegNext(key === klasses.read(tag))
-  val isEmpty                       = RegNext(key === Contract.ShapeKeyEmpty.U)
-  val goodNow                       = RegNext(good)
-  val largeNow                      = RegNext(large)
-  val kindNow                       = RegNext(kind8)
-  val shapeNow                      = WireDefault(RegNext(shape))
-  val probe                         = RegNext(probesOf.read(tag))
-  private def below(at: UInt): UInt = ScanJob.first(at, Shape.near)
+  private def late[T <: Data](x: T) = RegEnable(x, valid)
+  val judgeTag                      = late(tag)
+  val klass                         = late(klasses.read(tag))
+  val isKlass                       = late(key === klasses.read(tag))
+  val isEmpty                       = late(key === Contract.ShapeKeyEmpty.U)
+  val goodNow                       = late(good)
+  val largeNow                      = late(large)
+  val kindNow                       = late(kind8)
+  val shapeNow                      = WireDefault(late(shape))
+  val probe                         = late(probesOf.read(tag))
+  private def below(at: UInt): UInt = Fill(Shape.near, (at >> 5).orR) | Word.first(at(4, 0), Shape.near)
   // In line; what an extended shape has there is nobody's.
   private val inUse    = shapeNow.blocks.indices.map(i => shapeNow.blockCount > i.U && !shapeNow.extended)
   private val elements = shapeNow.size >> 2
-  private val first    = VecInit((0 until Shape.near).map(i => elements === i.U)).asUInt
+  private val first    = UIntToOH(elements(4, 0))(Shape.near - 1, 0) & Fill(Shape.near, !(elements >> 5).orR)
   shapeNow.near := Mux(
     kindNow === ShapeKind.ObjArray.U,
     first,
@@ -264,11 +264,13 @@ class ShapeWalker(p: TracerParameters) extends Module {
   val none    = state === State.Special && !ends
   telling := ends || none
   private val klassTold = Mux(ends, klass, ask.klass)
-  told.klass := klassTold
-  told.hash  := ShapeHash(klassTold)
-  told.found := ends && isKlass && goodNow && !largeNow
-  told.shape := shapeNow
-  io.absent  := (ends && !isKlass) || none
+  when(ends || none) {
+    told.klass := klassTold
+    told.hash  := ShapeHash(klassTold)
+    told.found := ends && isKlass && goodNow && !largeNow
+    told.shape := shapeNow
+  }
+  io.absent := (ends && !isKlass) || none
   for (l <- io.lanes) {
     l.answer.valid := telling
     l.answer.bits  := told

@@ -160,9 +160,9 @@ class SpanWalk(p: TracerParameters) extends Module {
   way1.last := final0
   // What cannot be right in an extension: judged beside the way.
   val rawLate = RegNext(busy && job.raw, false.B)
-  val offset  = RegNext(raw.start)
-  val rawEnd1 = RegNext(rawEnd)
-  val size1   = RegNext(job.size)
+  val offset  = RegEnable(raw.start, job.raw)
+  val rawEnd1 = RegEnable(rawEnd, job.raw)
+  val size1   = RegEnable(job.size, job.raw)
   val aligned = (offset & Mux(io.config.wideOops, 7.U, 3.U)) === 0.U
   val behind  = offset >= Mux(io.config.wideKlass, 16.U, 12.U)
   io.bad     := RegNext(rawLate && !(aligned && behind && rawEnd1 <= Cat(size1, 0.U(1.W))), false.B)
@@ -188,7 +188,7 @@ class SpanWalk(p: TracerParameters) extends Module {
   io.prefetch.bits := RegNext(way1.ahead)
 
   // The nearest so far, and its slots.
-  private def below(at: UInt): UInt = ScanJob.first(at(3, 0), slots)
+  private def below(at: UInt): UInt = Word.first(at(3, 0), slots)
   class Near extends Bundle {
     val some  = Bool()
     val line  = UInt(lineBits.W)

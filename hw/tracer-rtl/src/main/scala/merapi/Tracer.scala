@@ -87,8 +87,8 @@ class Tracer(p: TracerParameters) extends Module {
   core.io.powerUp  := reset.asBool
   core.io.config   := control.io.config
   core.io.orders   := control.io.orders
-  core.io.slice <> control.io.slice
-  core.io.clear := control.io.clear
+  core.io.slice    := control.io.slice
+  core.io.clear    := control.io.clear
   core.io.grey <> control.io.grey
   control.io.greyEnds := core.io.greyEnds
 
@@ -112,7 +112,7 @@ class Tracer(p: TracerParameters) extends Module {
   control.io.reportsFull  := reporter.io.full
   control.io.doneWaits    := reporter.io.doneWaits
 
-  page.io.write <> control.io.pageWrite
+  page.io.write       := control.io.pageWrite
   control.io.pageBusy := page.io.busy
   page.io.page        := control.io.page
   page.io.counters    := counters.io.lines

@@ -28,7 +28,7 @@ class TracerCore(p: TracerParameters) extends Module {
     val config   = Input(new TraceConfig(p))
     val orders   = Input(new CoreOrders(p))
     val status   = Output(new CoreStatus(p))
-    val slice    = Flipped(Decoupled(new Slice(p)))
+    val slice    = Flipped(Valid(new Slice(p))) // when no sweep is under way
     val clear    = Flipped(Valid(new ClearRange(p)))
     val grey     = Flipped(Decoupled(new RawReference(p)))
     val greyEnds = Output(new GreyEnds(p))
@@ -97,7 +97,7 @@ class TracerCore(p: TracerParameters) extends Module {
   for ((sources, of) <- crossings.zip(picks); (source, i) <- sources.zipWithIndex)
     source.io.out.ready := of.map(_.io.in(i).ready).reduce(_ || _)
   for ((bank, b) <- banks.zipWithIndex) {
-    val queues = picks.map(of => Queue(of(b).io.out, p.markQueue))
+    val queues = picks.map(of => Fifo(of(b).io.out, p.markQueue))
     if (queues.size == 1) bank.io.in <> queues.head
     else {
       val meet = Module(new RRArbiter(new Reference(p), queues.size))
@@ -119,7 +119,7 @@ class TracerCore(p: TracerParameters) extends Module {
     limits.io.ask((1 + p.scanPorts) * i) <> lane.io.ask
     lane.io.dropShapes := io.orders.dropShapes
     lane.io.grey <> store.io.take
-    store.io.giveBack <> lane.io.giveBack
+    store.io.giveBack := lane.io.giveBack
     for ((port, j) <- lane.io.references.zipWithIndex) {
       val filter = filters(p.scanPorts * i + j)
       if (p.wide) {
@@ -186,15 +186,15 @@ class TracerCore(p: TracerParameters) extends Module {
   hostFilter.io.fill  := limits.io.fill
   limits.io.ask(lanes.size + filters.size) <> hostFilter.io.ask
   limits.io.ask(lanes.size + filters.size + 1) <> sweep.io.ask
-  sweep.io.fill        := limits.io.fill
-  limits.io.config     := c
-  limits.io.powerUp    := io.powerUp
-  limits.io.invalidate := io.orders.invalidate
-  walker.io.config     := c
-  live.io.config       := c
-  live.io.flush        := io.orders.flush && late(all(merges.map(_.io.empty))) // no update comes
-  sweep.io.config      := c
-  sweep.io.slice <> io.slice
+  sweep.io.fill          := limits.io.fill
+  limits.io.config       := c
+  limits.io.powerUp      := io.powerUp
+  limits.io.invalidate   := io.orders.invalidate
+  walker.io.config       := c
+  live.io.config         := c
+  live.io.flush          := io.orders.flush && late(all(merges.map(_.io.empty))) // no update comes
+  sweep.io.config        := c
+  sweep.io.slice         := io.slice
   sweep.io.hold          := stop
   sweep.io.resumed       := io.orders.invalidate
   clearer.io.range.valid := io.clear.valid

@@ -29,7 +29,7 @@ class TurnArbiter[T <: Data](gen: T, count: Int, gather: Boolean = false, noteBi
   }
   val turn  = RegInit(0.U(count.W)) // at most one bit
   val later = RegInit(0.U(count.W)) // those after the last whose turn it was
-  val out   = Module(new Queue(new Taken, 2))
+  val out   = Module(new Fifo(new Taken, 2))
   val asks  = VecInit(io.in.map(_.valid)).asUInt
   val go    = turn & asks
   val moves = Wire(Bool())          // a request can be taken
@@ -39,7 +39,11 @@ class TurnArbiter[T <: Data](gen: T, count: Int, gather: Boolean = false, noteBi
     moves := !taken.orR || out.io.enq.ready
     when(moves) {
       taken := go
-      gathered.zip(io.in).zipWithIndex.foreach { case ((g, in), i) => g := Mux(turn(i), in.bits.asUInt, 0.U) }
+    }
+    // Only those change whose turn it is, or was.
+    val before = RegEnable(turn, Fill(count, 1.U(1.W)), moves)
+    gathered.zip(io.in).zipWithIndex.foreach { case ((g, in), i) =>
+      when(moves && (turn(i) || before(i))) { g := Mux(turn(i), in.bits.asUInt, 0.U) }
     }
     out.io.enq.valid       := taken.orR
     out.io.enq.bits.client := OHToUInt(taken)
@@ -57,12 +61,8 @@ class TurnArbiter[T <: Data](gen: T, count: Int, gather: Boolean = false, noteBi
   val others = asks & ~turn
   val ahead  = others & later
   // Places above the lowest that asks; both ways round are looked at beside each other.
-  private def above(of: UInt): UInt = VecInit(
-    (0 until count).map(i => if (i == 0) false.B else of(i - 1, 0).orR)
-  ).asUInt
-  private def first(of: UInt): UInt = of & ~above(of)
-  val next                          = Mux(ahead.orR, first(ahead), Mux(others.orR, first(others), go))
-  val beyond                        = Mux(ahead.orR, above(ahead), Mux(others.orR, above(others), above(go)))
+  val next   = Mux(ahead.orR, Word.lowest(ahead), Mux(others.orR, Word.lowest(others), go))
+  val beyond = Mux(ahead.orR, Word.above(ahead), Mux(others.orR, Word.above(others), Word.above(go)))
   when(moves) {
     turn := next
     when(asks.orR) { later := beyond }

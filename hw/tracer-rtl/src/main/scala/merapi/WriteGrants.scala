@@ -48,8 +48,8 @@ class WriteGrants(p: TracerParameters) extends Module {
   // A region's bits fill whole lines.
   val linesLog2 = c.regionLog2 - c.alignmentLog2 - 9.U
   val payload   = io.command.payload
-  io.range.first := target.first + (payload(0) << linesLog2)(p.lineAddress - 1, 0)
-  io.range.count := (payload(1) << linesLog2)(p.lineAddress - 1, 0)
+  io.range.first := target.first + Word.shiftUp(payload(0).take(p.lineAddress), linesLog2)
+  io.range.count := Word.shiftUp(payload(1).take(p.lineAddress), linesLog2)
   when(io.command.opcode === Op.BeginCycle.U) {
     io.range.first := c.live
     io.range.count := (c.regionCount +& 7.U) >> 3

@@ -54,7 +54,7 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
       "heapBase"       -> Config.heapBase,
       "fromNarrow"     -> ((BigInt(1) << 64) - Config.heapBase),
       "fromWide"       -> ((BigInt(1) << 64) - Config.heapBase),
-      "narrowShifts"   -> BigInt(1 << 3),
+      "narrowShift"    -> BigInt(3),
       "wideOops"       -> BigInt(0),
       "wideKlass"      -> BigInt(0),
       "alignmentLog2"  -> BigInt(3),

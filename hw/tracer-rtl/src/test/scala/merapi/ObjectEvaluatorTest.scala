@@ -168,7 +168,7 @@ class ObjectEvaluatorTest extends BlockTest {
           evaluate.io.hold.poke(held)
           evaluate.io.pausing.poke(pausing)
           // It is said early that a line may come, with a place for it.
-          val mayCome = offered.isDefined && is(evaluate.io.in.ready)
+          val mayCome = offered.isDefined && inside.size < p.lineQueue
           evaluate.io.offered.poke(mayCome)
           evaluate.io.in.valid.poke(mayCome && random.nextInt(4) != 0)
           for (
@@ -176,13 +176,12 @@ class ObjectEvaluatorTest extends BlockTest {
               evaluate.io.live,
               evaluate.io.seen,
               evaluate.io.deferred,
-              evaluate.io.giveBack,
               evaluate.io.scan,
               evaluate.io.walk,
               evaluate.io.continue
             )
           ) {
-            out.ready.poke(random.nextInt(if (held && (out ne evaluate.io.giveBack)) 4 else 2) == 0 || stop)
+            out.ready.poke(random.nextInt(if (held) 4 else 2) == 0 || stop)
           }
           val slot = evaluate.io.slot.peek().litValue.toInt
           val now  = inside.headOption.filter(_.slot == slot)
@@ -244,7 +243,7 @@ class ObjectEvaluatorTest extends BlockTest {
             freed += 1
           }
           came = None
-          if (fires(evaluate.io.giveBack)) {
+          if (is(evaluate.io.giveBack.valid)) {
             val j     = head("a grey")
             val stuck = held && sized(j) && !told(j) && !settled(j)
             assert(end && (stuck || returns.isDefined), s"seed $seed: given back: $j")
@@ -351,14 +350,14 @@ class ObjectEvaluatorTest extends BlockTest {
           }
           read += Integer.bitCount(evaluate.io.slotsRead.peek().litValue.toInt)
           nulls += Integer.bitCount(evaluate.io.slotsNull.peek().litValue.toInt)
-          hadFirst = pausing && (hadFirst || (over && now.get.phase == 0 && !fires(evaluate.io.giveBack)))
+          hadFirst = pausing && (hadFirst || (over && now.get.phase == 0 && !is(evaluate.io.giveBack.valid)))
           if (over) {
             doubted -= inside.dequeue()
             live = false
             seen = false
             sent = false
           }
-          if (fires(evaluate.io.in)) {
+          if (is(evaluate.io.in.valid)) {
             inside.enqueue(offered.get)
             came = offered
             if (forgotten < 2) doubted += offered.get

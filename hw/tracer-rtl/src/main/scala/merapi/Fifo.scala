@@ -16,12 +16,14 @@ abstract class FifoBase[T <: Data](gen: T, depth: Int) extends Module {
   protected val inside: UInt = enqAt - deqAt
   protected val some: Bool   = enqAt =/= deqAt
   // Of a power of two without a carry.
-  protected val full: Bool          = if (isPow2(depth)) (enqAt ^ deqAt) === depth.U else inside === depth.U
-  protected def first: T            = ram.read(deqAt(places - 1, 0))
-  protected def take(x: Bool): Unit = deqAt := deqAt + x
+  protected val full: Bool = if (isPow2(depth)) (enqAt ^ deqAt) === depth.U else inside === depth.U
+  // Whether it goes on may be known late: that is one gate away from what it changes.
+  private def advanced(at: UInt, x: Bool): UInt = at ^ Mux(x, at ^ (at + 1.U), 0.U)
+  protected def first: T                        = ram.read(deqAt(places - 1, 0))
+  protected def take(x: Bool): Unit             = deqAt := advanced(deqAt, x)
   protected def put(x: Bool, bits: T): Unit = {
     when(x) { ram.write(enqAt(places - 1, 0), bits) }
-    enqAt := enqAt + x
+    enqAt := advanced(enqAt, x)
   }
   protected def empty(): Unit = {
     enqAt := 0.U

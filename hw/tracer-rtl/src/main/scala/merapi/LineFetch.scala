@@ -80,7 +80,7 @@ class LineFetch(p: TracerParameters) extends Module {
   // With many slots the one whose turn it is stands in a register, chosen in an earlier cycle.
   val chosen    = Option.when(p.manySlots)(RegInit(0.U.asTypeOf(Valid(UInt(slotBits.W)))))
   val again     = chosen.map(_.valid).getOrElse(come.orR)
-  val slotAgain = chosen.map(_.bits).getOrElse(Word.lowestIndex(come))
+  val slotAgain = chosen.map(_.bits).getOrElse(PriorityEncoder(come))
   val lookHint  = !again && io.rest && hint.valid
   val lookLine  = Mux(again, waitLine.read(slotAgain), Mux(lookHint, hint.bits, io.request.bits.line))
   val lookSet   = setOf(lookLine)

@@ -166,9 +166,10 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val at = Shape.placeInLine(place)
     if (at < 0) (x.shape.near >> -at)(slots - 1, 0) else (x.shape.near << at)(slots - 1, 0)
   })
-  val covered      = places(x.obj(2, 0)) // of an array, its first element
-  val goesOn       = x.shape.beyond(x.obj(2, 0))
-  val coveredArray = Mux(covered.orR, (x.filled << OHToUInt(covered))(slots - 1, 0), 0.U)
+  val covered = places(x.obj(2, 0)) // of an array, its first element
+  val goesOn  = x.shape.beyond(x.obj(2, 0))
+  val coveredArray =
+    (0 until slots).map(first => Mux(covered(first), (x.filled << first)(slots - 1, 0), 0.U)).reduce(_ | _)
   val ours = Mux(x.phase === Phase.Header, Mux(objArray, coveredArray, covered), io.slots) &
     Mux(c.wideOops, 0x5555.U, 0xffff.U)
   val bare = x.phase === Phase.Size || x.phase === Phase.Extension

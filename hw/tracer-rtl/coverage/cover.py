@@ -143,8 +143,8 @@ def states(arguments: argparse.Namespace) -> int:
 
 
 def waits(path: Path) -> list[str]:
-    """Cover points for the handshakes at a module's ports. firtool leaves out what is always ready. A module without a
-    clock passes on the handshakes of others."""
+    """Cover points for the handshakes at a module's ports. firtool leaves out what is always ready, but at the outermost
+    ports, where `report` does. A module without a clock passes on the handshakes of others."""
     head = re.search(r"^module \w+\((.*?)^\);", path.read_text(), re.M | re.S)
     if not head:
         return []
@@ -287,7 +287,8 @@ def report(arguments: argparse.Namespace) -> int:
             if machine.endswith(f"_{WAITS}"):
                 # TOP.Tracer.INSTANCE.waits_covered
                 where = fields["h"].split(f".{WAITS}_covered")[0].partition(".")[2].partition(".")[2]
-                waiting[f"{where} {point} {WAITS}".strip()] += count
+                if uncounted.constant.get(f"{where}.{point}_ready".lstrip("."), {}).get("0") != 1:
+                    waiting[f"{where} {point} {WAITS}".strip()] += count
             else:
                 fsm[f"{machine} {point}"] += count
             continue

@@ -76,14 +76,16 @@ class LineFetch(p: TracerParameters) extends Module {
   val waiters  = Mem(1 << wakeBits, UInt(p.slots.W)) // the slots, of a set that is awaited
   val come     = RegInit(0.U(p.slots.W))             // slots that are to look again
   val waitLine = Mem(p.slots, UInt(p.lineAddress.W))
+  val waitSet  = Mem(p.slots, UInt(setBits.W))       // of that line: who looks again is known late
   val hint     = RegInit(0.U.asTypeOf(Valid(UInt(p.lineAddress.W))))
   // With many slots the one whose turn it is stands in a register, chosen in an earlier cycle.
   val chosen    = Option.when(p.manySlots)(RegInit(0.U.asTypeOf(Valid(UInt(slotBits.W)))))
   val again     = chosen.map(_.valid).getOrElse(come.orR)
   val slotAgain = chosen.map(_.bits).getOrElse(PriorityEncoder(come))
   val lookHint  = !again && io.rest && hint.valid
-  val lookLine  = Mux(again, waitLine.read(slotAgain), Mux(lookHint, hint.bits, io.request.bits.line))
-  val lookSet   = setOf(lookLine)
+  val newLine   = Mux(lookHint, hint.bits, io.request.bits.line)
+  val lookLine  = Mux(again, waitLine.read(slotAgain), newLine)
+  val lookSet   = Mux(again, waitSet.read(slotAgain), setOf(newLine))
   io.request.ready := !again && io.room && !sweeping
   val lookAgain = again && io.room && !sweeping
   val row       = rows.read(lookSet)
@@ -119,7 +121,10 @@ class LineFetch(p: TracerParameters) extends Module {
   val useWait  = mine && same && pending && !torn
   val useAsk   = valid && !same && !torn && askRoom && (!isHint || (!hintTags.andR && !busy))
   val retry    = mine && (torn || (!same && !askRoom))
-  when(mine) { waitLine.write(slot, line) }
+  when(mine) {
+    waitLine.write(slot, line)
+    waitSet.write(slot, set)
+  }
 
   ask.io.enq.valid := useAsk
   if (p.askQueue > 2) assert(!(useAsk && !ask.io.enq.ready), "a line asked for without a place")
@@ -179,7 +184,7 @@ class LineFetch(p: TracerParameters) extends Module {
   val others    = Mux(awaited(waitAs) && !(fill && filledAs === waitAs), waiters.read(waitAs), 0.U)
   when(begins) { waiters.write(waitAs, others | slotBit) }
   private val leaves = chosen match {
-    case None => Mux(lookAgain, Word.lowest(come), 0.U)
+    case None => Mux(lookAgain, UIntToOH(slotAgain, p.slots), 0.U)
     case Some(next) =>
       val choose = !next.valid || lookAgain
       when(choose) {

@@ -34,13 +34,13 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
   val region     = UInt(p.regionBits.W)     // of the object
   val count      = Bool()
   val found      = Bool()
-  val shape      = new Shape(p)
   val report     = Bool()
   val extra      = UInt(32.W)               // array length or mirror size
   val extraSome  = Bool()
   val filled     = UInt(ScanJob.slots(p).W) // slots that an array of this length would fill from a line's begin
   val extraKnown = Bool()
   val notNull    = UInt(ScanJob.slots(p).W) // slots of the line
+  val shape      = new Shape(p)
   val klass      = UInt(64.W)
   val data       = UInt(p.lineBits.W)
 }

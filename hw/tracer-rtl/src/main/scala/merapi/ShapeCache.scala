@@ -81,7 +81,7 @@ class ShapeCache(p: TracerParameters) extends Module {
   private val second = hits(1) && (reads(1).found || !hits(0))
   private val used   = RegNext(VecInit(!second, second))
   io.found := Mux(second, reads(1).found, reads(0).found)
-  io.shape := Mux(second, reads(1).shape, reads(0).shape)
+  io.shape := Mux(second, reads(1).shape.asUInt, reads(0).shape.asUInt).asTypeOf(io.shape)
   io.seen  := Mux(second, isSeen(1), isSeen(0))
 
   val guards   = RegInit(false.B)

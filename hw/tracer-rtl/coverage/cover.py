@@ -143,8 +143,8 @@ def states(arguments: argparse.Namespace) -> int:
 
 
 def waits(path: Path) -> list[str]:
-    """Cover points for the handshakes at a module's ports. firtool leaves out what is always ready, but at the outermost
-    ports, where `report` does. A module without a clock passes on the handshakes of others."""
+    """Cover points for the handshakes at a module's ports. firtool leaves out what is always ready, but at the
+    outermost ports, where `report` does. A module without a clock passes on the handshakes of others."""
     head = re.search(r"^module \w+\((.*?)^\);", path.read_text(), re.M | re.S)
     if not head:
         return []

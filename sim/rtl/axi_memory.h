@@ -47,6 +47,8 @@ class AxiMemory {
     if (address == MERAPI_HOST_INDEX_OFFSET) looks_++;
     if (options_.on_access) options_.on_access(address, false);
     if (options_.on_request) options_.on_request({cycle_, port, id, address, nullptr, 0});
+    // The access is over in some dozen cycles: by then the line is in this processor's cache.
+    if (const MemoryPart* part = part_of(address)) __builtin_prefetch(part->window.base + (address - part->base));
     timing_->start(port, address, false, add({port, id, address, false, {}, 0}));
   }
   void write(unsigned port, uint32_t id, uint64_t address, const Line& line, uint64_t strobe) {

@@ -34,7 +34,7 @@ MEMORY_LUTS = {
     "SRL16E": 1, "SRLC16E": 1, "SRLC32E": 1,
 }  # fmt: skip
 # Modules that are parts of the block around them: queues, arbiters and memories.
-PART = re.compile(r"(Queue|Arbiter|RRArbiter)\d+_|.*_\d+x\d+$")
+PART = re.compile(r"(Queue|Fifo|SureFifo|Arbiter|RRArbiter)\d+_|.*_\d+x\d+$")
 ULTRA_DEPTH = 4096  # a memory at least as deep as a URAM becomes URAM
 RESOURCES = ("lut", "ff", "bram36", "uram")
 

@@ -119,8 +119,10 @@ class LineFetch(p: TracerParameters) extends Module {
   val mine     = valid && !isHint
   val hit      = mine && same && !pending && !torn
   val useWait  = mine && same && pending && !torn
-  val useAsk   = valid && !same && !torn && askRoom && (!isHint || (!hintTags.andR && !busy))
-  val retry    = mine && (torn || (!same && !askRoom))
+  // Whether the set is busy is known last.
+  val mayAsk = valid && !same && !torn && askRoom && (!isHint || !hintTags.andR)
+  val useAsk = mayAsk && (!isHint || !busy)
+  val retry  = mine && (torn || (!same && !askRoom))
   when(mine) {
     waitLine.write(slot, line)
     waitSet.write(slot, set)
@@ -133,7 +135,7 @@ class LineFetch(p: TracerParameters) extends Module {
   io.read.request <> ask.io.deq
   io.fetched := io.read.request.fire
   // The line takes its set unless another line is on its way there.
-  val allocate = useAsk && !busy
+  val allocate = mayAsk && !busy
   val freshRow = Wire(new Row)
   freshRow.epoch := Mux(sweeping, 0.U, epoch)
   freshRow.asked := !filledAt

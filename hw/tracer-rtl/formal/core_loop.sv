@@ -104,7 +104,7 @@ module core_loop #(
       .io_config_heapBase(64'h100000),
       .io_config_fromNarrow(-64'sh100000),
       .io_config_fromWide(-64'sh100000),
-      .io_config_narrowShifts(9'd1),
+      .io_config_narrowShift(4'd0),
       .io_config_wideOops(1'b0),
       .io_config_wideKlass(1'b0),
       .io_config_alignmentLog2(4'd3),

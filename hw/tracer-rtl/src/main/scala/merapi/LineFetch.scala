@@ -171,9 +171,7 @@ class LineFetch(p: TracerParameters) extends Module {
     filled.write(asked.set, asked.asked)
   }
   private def reads(set: UInt): Bool = tornOf(set) === tornOf(lookSet)
-  private val rowWritten =
-    (sweeping && reads(sweepNext)) || (fill && reads(asked.set)) // but for a line that takes its set
-  torn := rowWritten || (allocate && !sweeping && reads(set))
+  torn := ((sweeping || allocate) && reads(rowAt)) || (fill && reads(asked.set))
 
   val hintBit = UIntToOH(answer.bits.tag - p.slots.U, p.prefetches)
   hintTags := (hintTags | Mux(useAsk && isHint, UIntToOH(hintTag, p.prefetches), 0.U)) &

@@ -57,10 +57,12 @@ def graph(proof: dict[str, Any], rtl: Path, out: Path, yosys: str, goal: bool) -
     work = out / proof["name"]
     work.mkdir(parents=True, exist_ok=True)
     blocks = work / "blocks.sv"
-    assertions = set() if goal else set(proof["blocks"])
-    files = [f for f in sorted(rtl.glob("*.sv")) if f.stem not in proof["blocks"]]
+    # The queues in them assert that there was a place.
+    whole = [*proof["blocks"], *sorted(f.stem for f in rtl.glob("SureFifo*.sv"))]
+    assertions = set() if goal else set(whole)
+    files = [f for f in sorted(rtl.glob("*.sv")) if f.stem not in whole]
     texts = []
-    for block in proof["blocks"]:
+    for block in whole:
         text = with_assertions(rtl, block) if block in assertions else (rtl / f"{block}.sv").read_text()
         for old, new in proof.get("patches", {}).get(block, []):
             if old not in text:

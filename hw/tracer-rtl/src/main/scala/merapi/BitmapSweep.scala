@@ -39,15 +39,22 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val c = io.config
 
   // Limits come from the loader of all checkers, a line of eight regions at a time.
-  object State extends ChiselEnum { val Idle, AskLimit, WaitLimit, Judge, Resume, Run = Value }
+  object State extends ChiselEnum { val Idle, WaitLimit, Judge, Resume, Run = Value }
   val state  = RegInit(State.Idle)
   val region = Reg(UInt((p.regionBits + 1).W))
   val end    = Reg(UInt((p.regionBits + 1).W))
   val limits = Reg(Vec(8, UInt(64.W))) // of the regions that share a line with `region`
   val goods  = Reg(Vec(8, Bool()))
   assert(!(io.slice.valid && state =/= State.Idle), "a sweep started while one runs")
-  io.ask.valid := state === State.AskLimit && !io.hold
-  io.ask.bits  := region(p.regionBits - 1, 0) >> 3
+  // A register of its own says that they are to be asked for: whether that was heard comes through a wide arbiter.
+  val asks = RegInit(false.B)
+  private def awaitLimit(): Unit = {
+    asks  := true.B
+    state := State.WaitLimit
+  }
+  io.ask.valid := asks && !io.hold
+  when(io.ask.fire) { asks := false.B }
+  io.ask.bits := region(p.regionBits - 1, 0) >> 3
   val fillHere = io.fill.write && !io.fill.sweep && (io.fill.region >> 3) === (region >> 3)
   val fillAt   = io.fill.region(2, 0)
   when(fillHere) {
@@ -147,18 +154,18 @@ class BitmapSweep(p: TracerParameters) extends Module {
       when(io.slice.valid) {
         region := io.slice.bits.first
         end    := io.slice.bits.first + io.slice.bits.count
-        when(io.slice.bits.count =/= 0.U) { state := State.AskLimit }
+        when(io.slice.bits.count =/= 0.U) { awaitLimit() }
       }
     }
-    is(State.AskLimit) { when(io.ask.fire) { state := State.WaitLimit } }
-    is(State.WaitLimit) { when(fillHere && fillAt.andR) { state := State.Judge } }
+    is(State.WaitLimit) { when(!asks && fillHere && fillAt.andR) { state := State.Judge } }
     is(State.Judge) {
       val firstUnit = start >> c.alignmentLog2
       val endUnit   = limit >> c.alignmentLog2
       firstBit := firstUnit.take(p.objectBits + 1)
       endBit   := endUnit.take(p.objectBits + 1)
-      last     := Mux(endUnit === firstUnit || !good, firstUnit >> 9, (endUnit + 511.U) >> 9).take(bitLine)
-      state    := State.Resume
+      // A region begins with a line of its own (docs/contract.md): an empty one has none.
+      last  := Mux(good, (endUnit + 511.U) >> 9, firstUnit >> 9).take(bitLine)
+      state := State.Resume
       when(!goesOn) {
         asked := (firstUnit >> 9).take(bitLine)
         used  := (firstUnit >> 9).take(bitLine)
@@ -175,9 +182,9 @@ class BitmapSweep(p: TracerParameters) extends Module {
     is(State.Run) {
       when(used === last && spent) {
         region := region + 1.U
-        when(region + 1.U === end) {
-          state := State.Idle
-        }.otherwise { state := Mux((region + 1.U)(2, 0) === 0.U, State.AskLimit, State.Judge) }
+        when(region + 1.U === end) { state := State.Idle }
+          .elsewhen((region + 1.U)(2, 0) === 0.U) { awaitLimit() }
+          .otherwise { state := State.Judge }
       }
     }
   }
@@ -185,13 +192,13 @@ class BitmapSweep(p: TracerParameters) extends Module {
     arrived := 0.U
     when(state === State.Run) {
       goesOn := true.B
-      state  := State.AskLimit
+      awaitLimit()
     }
     assert(io.quiet && !state.isOneOf(State.Judge, State.Resume), "a sweep that did not rest in a pause")
   }
   io.busy := state =/= State.Idle
   // Held: reads that were asked for have arrived.
-  io.quiet := reading === 0.U && state =/= State.WaitLimit
+  io.quiet := reading === 0.U && (asks || state =/= State.WaitLimit)
 }
 
 /** Writes zeros over a range of lines. */

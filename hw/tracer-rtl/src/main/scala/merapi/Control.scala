@@ -158,13 +158,9 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val slice = WireDefault(0.U.asTypeOf(new Slice(p)))
   val clear = WireDefault(false.B)
   // The flagged chunk stays the same while nothing moves: what was made of it a cycle before its sweep is right.
-  val flaggedBefore = Option.when(p.wide) {
-    val now = Wire(new Slice(p))
-    sliceFlagged(now)
-    val before = RegNext(now)
-    assert(state =/= State.Rescan || before.asUInt === now.asUInt, "another chunk in the cycle of its sweep")
-    before
-  }
+  private val chunkNow = flaggedSlice
+  val flaggedBefore    = RegNext(chunkNow)
+  assert(state =/= State.Rescan || flaggedBefore.asUInt === chunkNow.asUInt, "another chunk in the cycle of its sweep")
   io.slice.valid := RegNext(sweep, false.B)
   io.slice.bits  := RegNext(slice)
   io.clear.valid := RegNext(clear, false.B)

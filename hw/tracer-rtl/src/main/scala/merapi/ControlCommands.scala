@@ -104,23 +104,22 @@ trait ControlCommands { unit: Control =>
     }
   }
   // The regions of the flagged chunk, as far as the heap has them.
-  private[merapi] def sliceFlagged(slice: Slice): Unit = {
+  private[merapi] def flaggedSlice: Slice = {
+    val slice = Wire(new Slice(p))
     val first = (io.core.flagged.bits << io.config.flagShift).pad(p.regionBits + 1)(p.regionBits, 0)
     val rest  = io.config.regionCount - first
     val most  = (1.U((p.regionBits + 1).W) << io.config.flagShift)(p.regionBits, 0)
     slice.first := first
     slice.count := Mux(rest < most, rest, most)
+    slice
   }
   // Reached from Drain: what was dropped is to be found again, so nothing may be filtered as recently tested. Other
   // copies stay right: nobody but the tracer writes before the next pause.
   private[merapi] def inRescan(): Unit = {
-    forget := true.B
-    unflag := true.B
-    sweep  := true.B
-    flaggedBefore match {
-      case Some(before) => slice := before
-      case None         => sliceFlagged(slice)
-    }
+    forget    := true.B
+    unflag    := true.B
+    sweep     := true.B
+    slice     := flaggedBefore
     io.rescan := true.B
     state     := State.Look
   }

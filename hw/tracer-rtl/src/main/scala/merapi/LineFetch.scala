@@ -104,10 +104,14 @@ class LineFetch(p: TracerParameters) extends Module {
   slot   := Mux(again, slotAgain, io.request.bits.slot)
   line   := lookLine
   set    := lookSet
-  val torn     = RegInit(false.B)
-  val hintTags = RegInit(0.U(p.prefetches.W))
-  val hintTag  = PriorityEncoder(~hintTags)
-  val ask      = Module(new Fifo(new ReadRequest(p), p.askQueue))
+  // The row of this look was written while it was read: by a line that took its set, which is known last, or otherwise.
+  val tookSet    = RegInit(false.B)
+  val readsTaken = Reg(Bool())
+  val rowWritten = RegInit(false.B)
+  val torn       = rowWritten || (tookSet && readsTaken)
+  val hintTags   = RegInit(0.U(p.prefetches.W))
+  val hintTag    = PriorityEncoder(~hintTags)
+  val ask        = Module(new Fifo(new ReadRequest(p), p.askQueue))
   // With a longer queue this is a cycle old, and for one more.
   private val askRoom =
     if (p.askQueue > 2) RegNext(ask.io.count <= (p.askQueue - 2).U, false.B) else ask.io.enq.ready
@@ -171,7 +175,9 @@ class LineFetch(p: TracerParameters) extends Module {
     filled.write(asked.set, asked.asked)
   }
   private def reads(set: UInt): Bool = tornOf(set) === tornOf(lookSet)
-  torn := ((sweeping || allocate) && reads(rowAt)) || (fill && reads(asked.set))
+  tookSet    := allocate
+  readsTaken := !sweeping && reads(set)
+  rowWritten := (sweeping && reads(sweepNext)) || (fill && reads(asked.set))
 
   val hintBit = UIntToOH(answer.bits.tag - p.slots.U, p.prefetches)
   hintTags := (hintTags | Mux(useAsk && isHint, UIntToOH(hintTag, p.prefetches), 0.U)) &

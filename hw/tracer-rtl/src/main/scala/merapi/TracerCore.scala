@@ -122,11 +122,7 @@ class TracerCore(p: TracerParameters) extends Module {
     store.io.giveBack := lane.io.giveBack
     for ((port, j) <- lane.io.references.zipWithIndex) {
       val filter = filters(p.scanPorts * i + j)
-      if (p.wide) {
-        val stage = Module(new RequestStage(new RawReference(p)))
-        stage.io.in <> port
-        filter.io.in <> stage.io.out
-      } else filter.io.in <> port
+      filter.io.in <> (if (p.wide) Fifo(port, 2) else port) // ready by its registers
       filter.io.config     := c
       filter.io.invalidate := io.orders.invalidate || io.orders.forget
       filter.io.fill       := limits.io.fill

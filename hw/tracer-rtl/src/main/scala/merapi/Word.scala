@@ -10,10 +10,17 @@ import chisel3.util._
 object Word {
   private def steps(width: Int): Seq[Int] = Iterator.iterate(1)(_ * 2).takeWhile(_ < width).toSeq
 
-  /** Each bit: whether it or one below it is set. */
+  /** Each bit: whether it or one below it is set. Four bits are joined in a step, as many as a LUT6 has room for beside a
+    * condition: three levels of them for 64 bits.
+    */
   def upFrom(x: UInt): UInt = {
     val width = x.getWidth
-    steps(width).foldLeft(x)((bits, by) => bits | (bits << by)(width - 1, 0))
+    steps(width)
+      .grouped(2)
+      .foldLeft(x) { (bits, step) =>
+        val by = step.head
+        (by until width by by).take(3).map(far => (bits << far)(width - 1, 0)).foldLeft(bits)(_ | _)
+      }
   }
 
   /** Those above the lowest that is set. */

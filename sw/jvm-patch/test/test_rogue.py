@@ -168,7 +168,7 @@ def test_explicit_request_waits_for_marking(java, rogue_program, classes, runs, 
     """Every other cycle is given up. The one that replaces it marks, even if a humongous allocation starts it and its
     pause reclaims so much that G1 alone would undo it: a System.gc() that waits has been promised a marking."""
     mode = "garbage-bytes"
-    given = [*jvm_harness.programs()["ExplicitRequests"].flags, "cycles=600"]
+    given = [*jvm_harness.programs()["ExplicitRequests"].flags, "cycles=300"]
     with rogue(rogue_program, tmp_path, mode, "--times", "-1", "--after-us", "0") as device:
         result = start(runs, java, device, classes, tmp_path, program="ExplicitRequests", given=given).finish(120)
         check_told(result, device, mode, IN_TRACE[mode], abandoned=True)

@@ -34,6 +34,7 @@
 #include "runtime/vmThread.hpp"
 
 G1MerapiMark* G1MerapiMark::_instance = NULL;
+volatile int G1MerapiMark::_waiting = 0;
 
 // Starts the cycle that replaces an abandoned one, from the service thread as
 // periodic collections are.

@@ -22,6 +22,7 @@
 #include "gc/g1/merapi/g1MerapiTrace.hpp"
 #include "gc/g1/merapi/g1MerapiWindow.hpp"
 #include "memory/allocation.hpp"
+#include "runtime/atomic.hpp"
 #include "utilities/growableArray.hpp"
 
 class G1CollectedHeap;
@@ -81,6 +82,9 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   char               _detail[320];
 
   static G1MerapiMark* _instance;
+  static volatile int  _waiting;          // requests that wait for a marking (G1MerapiWaiter)
+
+  friend class G1MerapiWaiter;
 
   G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiWindow* window);
 
@@ -145,15 +149,36 @@ public:
   bool cycle_ends_abandoned();
   // After the end of a cycle: starts the retry of an abandoned one.
   void request_retry();
-  // G1Policy::concurrent_operation_is_full_mark: does the next cycle replace an abandoned
-  // one? Then it marks even if a humongous allocation asks for it and its pause
-  // frees enough: who waits for the abandoned one waits for marking.
-  static bool owes_marking() { return _instance != NULL && _instance->_mark_on_cpu; }
+  // G1Policy::concurrent_operation_is_full_mark: must the next cycle mark even if a
+  // humongous allocation asks for it and its pause frees enough? It must if it
+  // replaces an abandoned one, or if somebody waits for a marking: G1 counts a
+  // cycle that it undoes as a completed one and would let them go.
+  static bool owes_marking() {
+    return _instance != NULL && (_instance->_mark_on_cpu || Atomic::load(&_waiting) > 0);
+  }
 
   void note_unloading() { _shapes.note_unloading(); }
   void note_removal() { _shapes.note_removal(); }
   // Was the cycle that remark finishes traced by a device?
   bool traced_this_cycle() const { return _trace._end_nanos != 0; }
+};
+
+// G1CollectedHeap::try_collect: for the scope of a request that waits for a complete
+// collection (System.gc() with ExplicitGCInvokesConcurrent), from before it looks
+// at the number of cycles that were started.
+class G1MerapiWaiter : public StackObj {
+  bool _waits;
+public:
+  explicit G1MerapiWaiter(bool waits) : _waits(waits) {
+    if (_waits) {
+      Atomic::inc(&G1MerapiMark::_waiting);
+    }
+  }
+  ~G1MerapiWaiter() {
+    if (_waits) {
+      Atomic::dec(&G1MerapiMark::_waiting);
+    }
+  }
 };
 
 // Pauses the device for a scope of a young collection.

@@ -169,7 +169,7 @@ public:
 class G1MerapiWaiter : public StackObj {
   bool _waits;
 public:
-  explicit G1MerapiWaiter(bool waits) : _waits(waits) {
+  explicit G1MerapiWaiter(bool waits) : _waits(G1MerapiMark::instance() != NULL && waits) {
     if (_waits) {
       Atomic::inc(&G1MerapiMark::_waiting);
     }

@@ -52,6 +52,8 @@ Server::~Server() {
 
 bool Server::start(merapi_lease* lease, std::string name) {
   try {
+    // Before the context is made, which ends the lease itself.
+    contexts_.reserve(contexts_.size() + 1);
     contexts_.push_back(std::make_unique<Context>(options_, lease, std::move(name), wake_fd_));
   } catch (const std::exception& e) {
     spdlog::error("cannot serve another window: {}", e.what());

@@ -75,6 +75,28 @@ def test_heap_is_for_this_process_and_takes_large_pages(java, device, classes, r
     assert ("no transparent huge pages" in result.log.text("gc,merapi")) == refused
 
 
+def test_a_touched_heap_is_there_in_small_pages(java, device, classes, runs, tmp_path):
+    """-XX:+UseLargePages takes pages from a pool that a window does not use: a warning says so, and -XX:+AlwaysPreTouch
+    touches each of the window's small pages."""
+    free = re.search(r"^HugePages_Free:\s+(\d+)$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    if free is None or int(free[1]) < 80:
+        pytest.skip("fewer than 80 large pages in the pool; as root: sysctl vm.nr_hugepages=80")
+    finished = tmp_path / "finished"
+    window = jvm_harness.flag_of_window(f"device:{device.socket}")
+    flags = [*BASE, "-XX:+UseLargePages", "-XX:+AlwaysPreTouch", "-Xms128m", "-Xmx128m", window]
+    run = runs(
+        java, [*flags, "-cp", classes, "GraphRewiring", "count=50", "cycles=100000", f"until={finished}"], tmp_path
+    )
+    run.wait_count("traces", 1, 60)
+    mapping = heap_mapping(run.pid)
+    finished.touch()
+    result = run.finish(60)
+    jvm_harness.check_ok(result)
+    assert re.search(r"^Rss:\s+131072 kB$", mapping, re.MULTILINE), mapping
+    warning = "no large pages: expected -XX:+UseTransparentHugePages"
+    assert warning in result.log.text("gc,merapi"), result.describe("expected a warning")
+
+
 def test_waiting_for_a_pause_is_logged_with_it(java, device, classes, runs, tmp_path):
     """What a collection waits for the tracer lies before what the log calls its time: a phase tells of it."""
     flags = [*BASE, jvm_harness.flag_of_window(f"device:{device.socket}"), "-Xmx224m", "-Xmn8m"]

@@ -44,10 +44,13 @@ static const uint64_t HandshakeMicros = 100 * 1000;
 
 G1MerapiWindow* G1MerapiWindow::_instance = NULL;
 
-// A reservation whose memory is already there.
+// A reservation whose memory is already there, in the window's pages whatever it was reserved for.
 class G1MerapiSpace : public ReservedSpace {
 public:
-  G1MerapiSpace(const ReservedSpace& reserved) : ReservedSpace(reserved) { _special = true; }
+  G1MerapiSpace(const ReservedSpace& reserved) : ReservedSpace(reserved) {
+    _special = true;
+    _page_size = os::vm_page_size();
+  }
 };
 
 G1MerapiWindow::G1MerapiWindow(merapi_window* window, const ReservedSpace& heap) :
@@ -84,9 +87,14 @@ int G1MerapiWindow::map(uint64_t offset, size_t size, char* base) {
   return 0;
 }
 
-// Of memory that is shared the kernel makes large pages only where it is told to.
+// The pool of large pages is for memory of the JVM's own. Of memory that is shared the kernel makes large pages only
+// where it is told to.
 static void warn_of_small_pages() {
   static const char* const file = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
+  if (UseLargePages && !UseTransparentHugePages) {
+    log_warning(gc, merapi)("The heap has no large pages: expected -XX:+UseTransparentHugePages with a window, found "
+                            "-XX:+UseLargePages");
+  }
   if (!UseTransparentHugePages || strncmp(MerapiWindow, "device:", strlen("device:")) != 0) {
     return;
   }

@@ -66,7 +66,7 @@ public:
   // NULL when there is no window.
   static G1MerapiWindow* instance() { return _instance; }
 
-  // `heap` itself without a window, else the same range as a special space.
+  // `heap` itself without a window, else the same range as a special space of small pages.
   static ReservedSpace heap_space(const ReservedSpace& heap);
   // Storage of bitmap `which` of `size` bytes in the window; NULL without a window.
   static G1RegionToSpaceMapper* bitmap_storage(int which, size_t size, size_t translation_factor);

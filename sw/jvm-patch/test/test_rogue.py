@@ -150,6 +150,24 @@ def test_stuck_between_full_collections(java, rogue_program, classes, runs, tmp_
     )
 
 
+def test_fault_before_a_full_collection(java, rogue_program, classes, runs, tmp_path):
+    """The device faults, and a full collection ends the cycle before the host has looked. The record stays as long as
+    the generation: the cycle that the device failed in is the one that is told of, not the next one."""
+    mode = "fault-record"
+    given = jvm_harness.programs()["FullCollectionRaces"].flags
+    # The host asks a device as patient as this every six seconds.
+    patient = ["--mode", mode, "--after-us", "0", "--patience-us", 60_000_000]
+    with jvm_harness.ServedDevice(rogue_program, tmp_path / "device", *patient) as device:
+        result = start(runs, java, device, classes, tmp_path, program="FullCollectionRaces", given=given).finish(120)
+        check_told(result, device, mode, IN_TRACE[mode], abandoned=True)
+        check_used_again(result)
+    (fallback,) = [f for f in result.log.fallbacks if f["abandoned"] and f["reason"] != "exit"]
+    struck = next(gc_id for _, gc_id, text in result.log.lines if text == "Concurrent Mark From Roots")
+    assert fallback["gc_id"] == struck, result.describe(
+        f"GC({struck}) faulted, and GC({fallback['gc_id']}) was told of"
+    )
+
+
 def test_bitmap_returns_beside_full_collections(java, rogue_program, classes, runs, tmp_path):
     """Every cycle is given up, and at the end of the one that replaces it the device takes its time to answer before a
     bitmap can return to the window: full collections, which mark in that bitmap, come in the meantime."""

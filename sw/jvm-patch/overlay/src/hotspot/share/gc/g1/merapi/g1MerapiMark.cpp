@@ -109,6 +109,7 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _abandoned_full_gcs(0),
   _next_is_clear(false),
   _retry(false),
+  _traced_gc_id(GCId::undefined()),
   _trace(),
   _progress(0),
   _stale_checks(0)
@@ -254,6 +255,7 @@ bool G1MerapiMark::hand_back() {
   _scan.reset(NULL);
   // Remark must not scan the bitmap again.
   _cm->_finger = _cm->_heap.end();
+  _traced_gc_id = _trace._gc_id;
   _state = Host;
   return true;
 }
@@ -379,6 +381,9 @@ bool G1MerapiMark::before_abort() {
     if (result != 0) {
       fail(result == -ENODEV ? "device lost" : "abort not acknowledged", "an abort by a full collection: %s",
            os::strerror(-result));
+    } else {
+      // The record outlives the abort: the next cycle would be blamed for it.
+      check_fault();
     }
   }
   if (_state == Failed) {

@@ -21,6 +21,7 @@
 #include "gc/g1/merapi/g1MerapiShapes.hpp"
 #include "gc/g1/merapi/g1MerapiTrace.hpp"
 #include "gc/g1/merapi/g1MerapiWindow.hpp"
+#include "gc/shared/gcId.hpp"
 #include "memory/allocation.hpp"
 #include "runtime/atomic.hpp"
 #include "utilities/growableArray.hpp"
@@ -73,6 +74,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   uint               _abandoned_full_gcs; // full collections when it was
   bool               _next_is_clear;      // the abort that goes on has nothing to clear
   bool               _retry;              // ask for a new cycle when this one has ended
+  uint               _traced_gc_id;       // the last cycle that a device has handed back
   G1MerapiTrace      _trace;
   uint64_t           _progress;           // what the device had done at the last check
   uint               _stale_checks;       // checks since then that found no more
@@ -108,6 +110,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   void release_device();
   bool is_marked_when_held(oop obj);
   int  drain_satb();
+  bool check_fault();
   bool check_alive();
   bool check_progress();
 
@@ -159,8 +162,8 @@ public:
 
   void note_unloading() { _shapes.note_unloading(); }
   void note_removal() { _shapes.note_removal(); }
-  // Was the cycle that remark finishes traced by a device?
-  bool traced_this_cycle() const { return _trace._end_nanos != 0; }
+  // At the remark pause: was this cycle traced by a device? One that was saved as an image was not.
+  bool traced_this_cycle() const { return _traced_gc_id == GCId::current(); }
 };
 
 // G1CollectedHeap::try_collect: for the scope of a request that waits for a complete

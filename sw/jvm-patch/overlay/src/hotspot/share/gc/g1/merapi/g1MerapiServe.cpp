@@ -259,14 +259,22 @@ int G1MerapiMark::drain_satb() {
   return buffers;
 }
 
+// The device's record is of the first fault in this generation.
+bool G1MerapiMark::check_fault() {
+  uint32_t code = G1MerapiLibrary::fault_get(_handle, NULL);
+  if (code == MERAPI_FAULT_NONE) {
+    return true;
+  }
+  merapi_fault_record record;
+  G1MerapiLibrary::fault_get(_handle, &record);
+  fail("device fault", "%s at " UINT64_FORMAT_X ", detail " UINT64_FORMAT_X,
+       G1MerapiLibrary::fault_name(code), record.address, record.detail);
+  return false;
+}
+
 // A device without news proves that it lives by acknowledging a pause.
 bool G1MerapiMark::check_alive() {
-  uint32_t code = G1MerapiLibrary::fault_get(_handle, NULL);
-  if (code != MERAPI_FAULT_NONE) {
-    merapi_fault_record record;
-    G1MerapiLibrary::fault_get(_handle, &record);
-    fail("device fault", "%s at " UINT64_FORMAT_X ", detail " UINT64_FORMAT_X,
-         G1MerapiLibrary::fault_name(code), record.address, record.detail);
+  if (!check_fault()) {
     return false;
   }
   if (G1MerapiLibrary::device_gone(_handle)) {

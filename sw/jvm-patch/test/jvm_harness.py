@@ -277,6 +277,12 @@ class Run:
         return self.finish(10)
 
 
+def bytes_of_process(pid, name):
+    """A size that /proc/PID/status has, VmRSS for one."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) << 10
+
+
 def resident_bytes(pid, start, bytes_):
     """How much of a range of a process' addresses is in memory."""
     total, inside = 0, False

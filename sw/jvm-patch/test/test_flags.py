@@ -115,18 +115,13 @@ def test_waiting_for_a_pause_is_logged_with_it(java, device, classes, runs, tmp_
     assert max(waits) >= longest - 0.1, result.describe(f"the longest wait is {max(waits)} ms, of a trace {longest} ms")
 
 
-def bytes_of_process(pid, name):
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) << 10
-
-
 def test_verification_costs_what_is_used(java, classes, runs, tmp_path):
     """A bit for each place of an object in the reserved heap would be 1 GiB."""
     finished = tmp_path / "finished"
     flags = [*BASE, *VERIFY, "-Xms64m", "-Xmx64g", "-cp", classes]
     run = runs(java, [*flags, "GraphRewiring", "count=200", "cycles=100000", f"until={finished}"], tmp_path)
     run.wait_count("verifies", 3, 60)
-    most = bytes_of_process(run.pid, "VmHWM")
+    most = jvm_harness.bytes_of_process(run.pid, "VmHWM")
     finished.touch()
     result = run.finish(60)
     jvm_harness.check_ok(result)

@@ -214,6 +214,42 @@ def test_for_ever(mode, java, rogue_program, classes, runs, tmp_path):
     assert len(remarks) >= 6, result.describe(f"expected 6 cycles marked on the CPU, found {len(remarks)}")
 
 
+def test_what_waits_for_a_slow_device(java, rogue_program, classes, runs, tmp_path):
+    """While the device marks nothing, the program overwrites references to the same 20,000 objects millions of times.
+    Each waits once, and costs its memory once."""
+    # No pause waits for the device: the host is patient, and nobody allocates.
+    slow = ["--mode", "stop", "--from-cycle", "2", "--after-us", "0", "--patience-us", 60_000_000]
+    given = jvm_harness.programs()["OverwrittenReferences"].flags
+    with jvm_harness.ServedDevice(rogue_program, tmp_path / "device", *slow) as device:
+        run = start(runs, java, device, classes, tmp_path, program="OverwrittenReferences", given=given)
+        run.wait_for(lambda _: "strike stop " in device.said(), 60, "a device that stops itself")
+        before = jvm_harness.bytes_of_process(run.pid, "VmRSS")
+        time.sleep(4)
+        after = jvm_harness.bytes_of_process(run.pid, "VmRSS")
+        device.wake()
+        result = run.finish(60)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_offloaded(result, 4)
+    assert after - before < 64 * MIB, result.describe(f"the JVM grew by {after - before} bytes")
+    waited = [int(n) for n in re.findall(r"waited for room in the ring: at most (\d+)", result.log.text("gc,merapi"))]
+    # Those of the class library are some more; the ring itself holds 6,000.
+    assert 5_000 < max(waited) < 30_000, result.describe(f"{max(waited)} references waited")
+    assert max(trace["satb"] for trace in result.log.traces) > 100 * max(waited), result.describe(
+        "few were overwritten"
+    )
+
+
+def test_idle_early_beside_overwriting(java, rogue_program, classes, runs, tmp_path):
+    """What the program overwrites without end is nothing new: it does not keep a cycle from its end that the device has
+    declared, nor verification from finding what that is worth."""
+    mode, program = "idle-early", "OverwrittenReferences"
+    given = jvm_harness.programs()[program].flags
+    with rogue(rogue_program, tmp_path, mode, "--from-cycle", "2", "--after-us", "0") as device:
+        result = start(runs, java, device, classes, tmp_path, program=program, given=given).finish(60)
+        check_told(result, device, mode, IN_TRACE[mode], abandoned=True)
+        check_used_again(result)
+
+
 def test_die(java, rogue_program, classes, runs, tmp_path):
     with rogue(rogue_program, tmp_path, "die") as device:
         result = start(runs, java, device, classes, tmp_path).finish(60)

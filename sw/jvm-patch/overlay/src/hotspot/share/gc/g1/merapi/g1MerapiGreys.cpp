@@ -18,6 +18,7 @@
 #include "gc/g1/g1ConcurrentMarkBitMap.inline.hpp"
 #include "gc/g1/heapRegion.inline.hpp"
 #include "gc/g1/merapi/g1MerapiGreys.inline.hpp"
+#include "gc/shared/suspendibleThreadSet.hpp"
 #include "memory/iterator.inline.hpp"
 #include "oops/access.inline.hpp"
 #include "oops/compressedOops.inline.hpp"
@@ -28,29 +29,52 @@ G1MerapiGreys::G1MerapiGreys(G1CollectedHeap* g1h, merapi_window* window) :
   _window(window),
   _bitmap(NULL),
   _cycle(0),
-  _pending(256),
-  _submitted(0) { }
+  _pending(),
+  _queued(NULL),
+  _added(0),
+  _submitted(0),
+  _most(0) { }
+
+void G1MerapiGreyList::release() {
+  for (int i = 0; i < _chunks.length(); i++) {
+    FREE_C_HEAP_ARRAY(uint64_t, _chunks.at(i));
+  }
+  _chunks.clear();
+  _length = 0;
+}
 
 void G1MerapiGreys::reset(const G1CMBitMap* bitmap, uint32_t cycle) {
   _bitmap = bitmap;
   _cycle = cycle;
-  _pending.clear();
+  _pending.trunc_to(0);
+  assert(_queued == NULL, "released");
+  _added = 0;
   _submitted = 0;
+}
+
+void G1MerapiGreys::release() {
+  _pending.release();
+  delete _queued;
+  _queued = NULL;
+  _most = 0;
 }
 
 void G1MerapiGreys::submit() {
   const int Batch = 64;
+  const size_t Look = 8192;  // at so many before a safepoint has its turn
   merapi_submission entries[Batch];
-  int rest[Batch];  // what is left of the pending ones behind each entry
-  while (!_pending.is_empty()) {
+  size_t rest[Batch];  // what is left of the pending ones behind each entry
+  _most = MAX2(_most, _pending.length());
+  while (!_pending.is_empty() && !SuspendibleThreadSet::should_yield()) {
     int count = 0;
-    int left = _pending.length();
-    while (count < Batch && left > 0) {
+    size_t left = _pending.length();
+    const size_t last = left > Look ? left - Look : 0;
+    while (count < Batch && left > last) {
       merapi_submission* entry = &entries[count];
       memset(entry, 0, sizeof(*entry));
       entry->opcode = MERAPI_OP_GREY;
       entry->cycle = _cycle;
-      while (entry->count < MERAPI_ENTRY_WORDS && left > 0) {
+      while (entry->count < MERAPI_ENTRY_WORDS && left > last) {
         // What waited for room may have been marked meanwhile: a slow device would
         // be kept busy with values that were found before it came to their objects.
         uint64_t address = _pending.at(--left);
@@ -63,8 +87,8 @@ void G1MerapiGreys::submit() {
       }
     }
     if (count == 0) {
-      _pending.clear();
-      return;
+      _pending.trunc_to(left);
+      continue;
     }
     int accepted = G1MerapiLibrary::submit(_window, entries, count);
     if (accepted <= 0) {

@@ -290,6 +290,8 @@ bool G1MerapiMark::mark_from_roots() {
 
   G1MerapiServeTask task(this);
   _cm->_concurrent_workers->run_task(&task, 1);
+  log_debug(gc, merapi)("References that waited for room in the ring: at most " SIZE_FORMAT, _greys.most());
+  _greys.release();
   _scan.release();
 
   bool failed;
@@ -391,7 +393,6 @@ bool G1MerapiMark::before_abort() {
     clear = _window->revoke(next_bitmap());
     _mark_on_cpu = true;
   }
-  _greys.clear();
   _scan.reset(NULL);
   _state = Host;
   return clear;
@@ -406,7 +407,6 @@ void G1MerapiMark::revoke_and_abandon() {
   // The device is revoked first, so that nothing it does later reaches the
   // bitmap that the abort leaves clear.
   _next_is_clear = _window->revoke(next_bitmap());
-  _greys.clear();
   _scan.reset(NULL);
   _state = Host;
   _trace._end_nanos = 0;

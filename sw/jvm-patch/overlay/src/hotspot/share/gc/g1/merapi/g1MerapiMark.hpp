@@ -109,7 +109,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   bool hold_device();
   void release_device();
   bool is_marked_when_held(oop obj);
-  int  drain_satb();
+  bool drain_satb();
   bool check_fault();
   bool check_alive();
   bool check_progress();

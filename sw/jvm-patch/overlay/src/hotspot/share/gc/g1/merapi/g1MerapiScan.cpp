@@ -49,7 +49,7 @@ void G1MerapiScan::scan(oop obj) {
     return;
   }
   G1MerapiOopClosure cl(_greys, _discoverer);
-  int first = _greys->pending();
+  size_t first = _greys->pending();
   obj->oop_iterate(&cl);
   if (is_reference(obj)) {
     follow_ahead(first, &cl);
@@ -58,9 +58,9 @@ void G1MerapiScan::scan(oop obj) {
 
 // The greys from `first` on came out of fields just now: they are objects, below
 // their regions' limits. What is found on the way is looked at in turn.
-void G1MerapiScan::follow_ahead(int first, OopIterateClosure* cl) {
+void G1MerapiScan::follow_ahead(size_t first, OopIterateClosure* cl) {
   int followed = 0;
-  for (int i = first; i < _greys->pending(); i++) {
+  for (size_t i = first; i < _greys->pending(); i++) {
     oop obj = _greys->pending_at(i);
     if (!is_reference(obj)) {
       continue;

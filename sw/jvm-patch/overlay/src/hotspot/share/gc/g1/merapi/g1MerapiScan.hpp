@@ -41,7 +41,7 @@ class G1MerapiScan : public CHeapObj<mtGC> {
   G1MerapiVisited*     _scanned_ahead;  // NULL: none in this cycle
   size_t               _ahead;
 
-  void follow_ahead(int first, OopIterateClosure* cl);
+  void follow_ahead(size_t first, OopIterateClosure* cl);
 
 public:
   G1MerapiScan(MemRegion heap, G1MerapiGreys* greys);

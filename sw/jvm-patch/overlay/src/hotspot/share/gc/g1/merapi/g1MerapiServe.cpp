@@ -246,17 +246,19 @@ public:
 };
 
 // Mutators may fill buffers as fast as they are drained here, until the device
-// has marked what is in them: after some, it is the device's turn.
-int G1MerapiMark::drain_satb() {
+// has marked what is in them: after some, it is the device's turn. Returns
+// whether there was anything new in them, or are more of them.
+bool G1MerapiMark::drain_satb() {
   const int Batch = 32;
   SATBMarkQueueSet& queues = G1BarrierSet::satb_mark_queue_set();
   G1MerapiSATBClosure cl(&_greys);
+  const size_t added = _greys.added();
   int buffers = 0;
   while (buffers < Batch && !SuspendibleThreadSet::should_yield() && queues.apply_closure_to_completed_buffer(&cl)) {
     buffers++;
   }
   _trace._satb += cl.entries();
-  return buffers;
+  return _greys.added() != added || buffers == Batch;
 }
 
 // The device's record is of the first fault in this generation.
@@ -330,7 +332,7 @@ void G1MerapiMark::serve() {
     if (completions < 0) {
       return;
     }
-    int work = completions + drain_satb();
+    bool work = drain_satb() || completions != 0;
     bool submitted = submit_regions();
     if (!_greys.is_empty()) {
       size_t before = _greys.submitted();
@@ -351,7 +353,7 @@ void G1MerapiMark::serve() {
       }
       last_news = now;
     }
-    if (work != 0 || submitted) {
+    if (work || submitted) {
       continue;
     }
     // Nothing new here. If the device has consumed everything, holds nothing and has said

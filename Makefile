@@ -1,8 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 # Every target sets up what it needs; what is there already costs a second at most.
 
-ifneq ($(words $(CURDIR))$(findstring :,$(CURDIR))$(findstring %,$(CURDIR)),1)
-$(error expected a clone whose path has no spaces, colons or percent signs, found '$(CURDIR)'; move it)
+# The path is a word of make, the shell, CMake, the linker and what they start: one that takes another character for its
+# own builds beside the clone.
+harmless := a b c d e f g h i j k l m n o p q r s t u v w x y z A B C D E F G H I J K L M N O P Q R S T U V W X Y Z \
+  0 1 2 3 4 5 6 7 8 9 . _ / + @ - ~
+others := $(CURDIR)
+$(foreach character,$(harmless),$(eval others := $$(subst $(character),,$$(others))))
+ifneq (x$(others)x,xx)
+$(error expected a clone whose path has only letters (a to z), digits and ._/+@-~, found '$(CURDIR)'; move it)
 endif
 
 SHELL := /bin/bash

@@ -36,7 +36,11 @@ def test_a_second_make_waits():
     assert second.returncode == 0
 
 
-@pytest.mark.parametrize("name", ["a clone", "10%", "a:b"])
+@pytest.mark.parametrize(
+    "name",
+    ["a clone", " ", "10%", "a:b", "it's", 'a"b', "a&b", "a;b", "a$b", "a$$b", "a#b", "(a)", "a)", "a(", "{a}", "[a]"]
+    + ["a|b", "a<b", "a>b", "a*b", "a?b", "a!b", "a`b", "a^b", "a=b", "a,b", "a\\b", "a\tb", "z\u00fcrich"],
+)
 def test_paths_that_make_cannot_take(name, tmp_path):
     (tmp_path / name).mkdir()
     shutil.copy(ROOT / "Makefile", tmp_path / name)
@@ -44,6 +48,14 @@ def test_paths_that_make_cannot_take(name, tmp_path):
     _, err = done.communicate(timeout=60)
     assert done.returncode != 0 and f"found '{tmp_path / name}'; move it" in err
     assert sorted(file.name for file in tmp_path.rglob("*")) == sorted([name, "Makefile"])
+
+
+def test_a_path_that_make_can_take(tmp_path):
+    clone = tmp_path / "Clone-2_of.me@here+there~1"
+    clone.mkdir()
+    shutil.copy(ROOT / "Makefile", clone)
+    out, err = make("-s", "where-native", "--eval=where-native: ; @echo $(CURDIR)", cwd=clone).communicate(timeout=60)
+    assert (out, err) == (f"{clone}\n", "")
 
 
 @pytest.mark.parametrize(

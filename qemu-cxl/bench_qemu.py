@@ -17,7 +17,7 @@ from pathlib import Path
 
 import emulate
 import prepare
-from common import BUILD, exclusive
+from common import BUILD, count, exclusive
 from device import DeviceError
 from machine import GuestError, Machine
 from topology import MIB
@@ -151,8 +151,8 @@ def measure(args):
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--boots", type=int, default=BOOTS)
-    parser.add_argument("--round-trips", type=int, default=ROUND_TRIPS)
+    parser.add_argument("--boots", type=count, default=BOOTS)
+    parser.add_argument("--round-trips", type=count, default=ROUND_TRIPS)
     args = parser.parse_args()
     try:
         with exclusive("qemu-bench"):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Paths, errors, checksums and progress lines shared by the set-up and build tools."""
 
+import argparse
 import contextlib
 import errno
 import fcntl
@@ -92,6 +93,22 @@ class Progress:
     def end(self):
         if self.live and self.shown is not None:
             print(flush=True)
+
+
+def count(text):
+    """An argument that is a whole number of one or more."""
+    if not text.isdecimal() or int(text) < 1:
+        raise argparse.ArgumentTypeError(
+            f"expected a whole number, 1 or more, found '{text}'; give one or leave it out"
+        )
+    return int(text)
+
+
+def expect_built(paths):
+    """What a tool takes is looked at before it works for minutes; {path: the target of make that makes it}."""
+    for path, target in paths.items():
+        if not path.exists():
+            fail(f"expected {path}, found nothing; run 'make {target}'")
 
 
 @contextlib.contextmanager

@@ -12,7 +12,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from common import BUILD, ROOT, exclusive, fail, say
+from common import BUILD, ROOT, count, exclusive, fail, say
 
 SOURCE = ROOT / "sw/libmerapi"
 TARGETS = sorted(f"merapi_{path.stem}" for path in (SOURCE / "fuzz").glob("fuzz_*.cc"))
@@ -74,15 +74,6 @@ def fuzz(program, *limits, folder=OUT):
         shown = [line for line in lines if any(sign in line for sign in signs)][:3]
         return program.name, f"status {status}; {' / '.join(shown)}; see {log} and {found}", runs
     return program.name, None, runs
-
-
-def count(text):
-    """An argument that is a whole number of one or more."""
-    if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(
-            f"expected a whole number, 1 or more, found '{text}'; give one or leave it out"
-        )
-    return int(text)
 
 
 def main():

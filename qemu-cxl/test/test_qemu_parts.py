@@ -7,7 +7,9 @@ import re
 import socket
 import stat
 import subprocess
+import sys
 
+import bench_qemu
 import checkpatch
 import initramfs
 import machine as machines
@@ -213,3 +215,10 @@ def test_scripts_of_the_guest_are_shell(tmp_path):
         script = initramfs.HERE / "guest" / name
         assert script.stat().st_mode & 0o100
         assert subprocess.run(["sh", "-n", script]).returncode == 0
+
+
+@pytest.mark.parametrize("option", ["--boots", "--round-trips"])
+def test_nothing_is_measured_without_a_run(option):
+    command = [sys.executable, bench_qemu.__file__, option, "0"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "expected a whole number, 1 or more, found '0'" in done.stderr

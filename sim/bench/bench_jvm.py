@@ -23,7 +23,7 @@ sys.path[:0] = [str(ROOT / "sim/run"), str(ROOT / "tools")]
 
 import limits  # noqa: E402
 import measured_jvm  # noqa: E402
-from common import exclusive, fail, say  # noqa: E402
+from common import count, exclusive, expect_built, fail, say  # noqa: E402
 from device import NICE, Device, DeviceError, realtime_permitted  # noqa: E402
 from measured_jvm import BenchError, printed  # noqa: E402
 
@@ -58,10 +58,10 @@ class Bench:
     def __init__(self, args):
         self.args = args
         self.java = {"stock": args.stock_jdk / "bin/java", "merapi": args.jdk / "bin/java"}
-        for name, path in self.java.items():
-            if not path.exists():
-                fail(f"expected the {name} JDK's java at {path}, found nothing; run 'make bench-jvm'")
-        self.classes = ["-cp", str(BUILD / "apps/classes")]
+        classes = BUILD / "apps/classes"
+        expect_built({self.java["merapi"]: "jdk", self.java["stock"]: "jdk-stock", classes: "apps"})
+        expect_built({args.device_program: "native"})
+        self.classes = ["-cp", str(classes)]
         self.fallbacks = []  # of all runs; their cycles are left out, and their number is a verdict of its own
 
     def measure(self, variant, arguments, flag_on, device_options=(), **options):
@@ -233,9 +233,9 @@ def machine():
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--runs", type=int, default=3, help="runs of each JVM and heap (default 3)")
-    parser.add_argument("--starts", type=int, default=40, help="starts of each JVM (default 40)")
-    parser.add_argument("--replacements", type=int, default=1_000_000, help="work of the allocating program")
+    parser.add_argument("--runs", type=count, default=3, help="runs of each JVM and heap (default 3)")
+    parser.add_argument("--starts", type=count, default=40, help="starts of each JVM (default 40)")
+    parser.add_argument("--replacements", type=count, default=1_000_000, help="work of the allocating program")
     parser.add_argument("--only", choices=["marking", "churn", "flag-off"], action="append", help="parts (all)")
     parser.add_argument("--report-only", action="store_true", help="status 0 even when a limit is missed")
     parser.add_argument("--jdk", type=Path, default=BUILD / "jdk/image")

@@ -13,6 +13,7 @@ status 1 (with --report-only: 0).
 
 import argparse
 import json
+import math
 import os
 import platform
 import subprocess
@@ -24,7 +25,7 @@ sys.path[:0] = [str(ROOT / "sim/run"), str(ROOT / "tools")]
 
 import rtl_limits  # noqa: E402
 import windows  # noqa: E402
-from common import BUILD, exclusive, fail, say  # noqa: E402
+from common import BUILD, count, exclusive, expect_built, fail, say  # noqa: E402
 from device import DeviceError  # noqa: E402
 from measured_jvm import BenchError  # noqa: E402
 from run import part_of_index  # noqa: E402
@@ -78,6 +79,27 @@ def text(row):
     ]
 
 
+def share(text):
+    """An argument that is a number above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found '{text}'; give one or leave it out")
+    return number
+
+
+def parts(args):
+    """What is measured and what measures, and the target of make that makes it."""
+    found = {args.jdk / "bin/java": "jdk", args.jdk / "lib/server/libjvm.so": "jdk"}
+    found |= {BUILD / "apps/classes": "apps", windows.SOURCES: "apps"}
+    found |= dict.fromkeys([args.device_program, args.replay_program, args.age_program], "native")
+    for preset in args.preset:
+        found[simulation(preset)] = f"rtl-simulations RTL_SIMULATIONS={preset}:fast"
+    return found
+
+
 def measure(args):
     index = part_of_index(args.packages)
     windows.FOLDER.mkdir(parents=True, exist_ok=True)
@@ -91,7 +113,7 @@ def measure(args):
     if not args.no_aged:
         saved += [windows.aged(w, args.age_program) for w in saved if w["kind"] == "real"]
     rows = []
-    for preset in args.preset or ["ddr4-1ch"]:
+    for preset in args.preset:
         say("  ".join(cell.rjust(14) for cell in [preset, *HEAD[1:]]))
         for window in saved:
             report = replay(args, window, preset)
@@ -114,18 +136,22 @@ def commit():
     return done.stdout.strip() or None
 
 
+def simulation(preset):
+    return BUILD / f"rtl/lib/merapi-rtl-{preset}.so"
+
+
 def simulations(presets):
     """By preset: digest of the simulated tracer."""
-    return {p: windows.digest(BUILD / f"rtl/lib/merapi-rtl-{p}.so") for p in sorted(presets)}
+    return {p: windows.digest(simulation(p)) for p in sorted(presets)}
 
 
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--preset", action="append", help="tracers to simulate (default ddr4-1ch; repeatable)")
     parser.add_argument("--memory", default="", help="memory time (default: what suits the preset)")
-    parser.add_argument("--scale", type=float, default=0.1, help="hash map, graph and list: share of full size (0.1)")
-    parser.add_argument("--packages", type=int, default=15_000, help="size of the real programs' input (15000)")
-    parser.add_argument("--only", action="append", help="these programs alone (repeatable)")
+    parser.add_argument("--scale", type=share, default=0.1, help="hash map, graph and list: share of full size (0.1)")
+    parser.add_argument("--packages", type=count, default=15_000, help="size of the real programs' input (15000)")
+    parser.add_argument("--only", choices=windows.NAMES, action="append", help="these programs alone (repeatable)")
     parser.add_argument("--no-aged", action="store_true", help="leave the aged windows out")
     parser.add_argument("--no-paused", action="store_true", help="leave the traces with pauses out")
     parser.add_argument("--check", action="store_true", help="compare each result with the naive closure")
@@ -135,6 +161,8 @@ def main():
         default = BUILD / f"native/bin/merapi-{name}"
         parser.add_argument(f"--{name}-program", type=Path, default=default)
     args = parser.parse_args()
+    args.preset = args.preset or ["ddr4-1ch"]
+    expect_built(parts(args))
     (OUT / "windows").mkdir(parents=True, exist_ok=True)
     try:
         with exclusive("bench"):
@@ -143,6 +171,8 @@ def main():
         fail(str(error))
     except KeyboardInterrupt:
         fail("stopped")
+    if not rows:
+        fail(f"expected a window that was traced, found none; {OUT / 'rtl.json'} stays as it was")
     verdicts = rtl_limits.judge(rows)
     machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
     machine["load_at_end"] = os.getloadavg()[0]

@@ -23,6 +23,7 @@ CYCLE = 2
 RUNS = 5
 GRAPHS = ("hashmap", "graph", "list")
 REAL = ("h2", "jgrapht", "javac", "xml")
+NAMES = (*GRAPHS, *REAL)
 
 
 def sources():

@@ -2,6 +2,9 @@
 """The bench's arithmetic: what it is held to, CPU time between two instants, programs that fail."""
 
 import math
+import subprocess
+import sys
+from types import SimpleNamespace
 
 import bench_jvm
 import limits
@@ -93,3 +96,22 @@ def test_a_run_is_measured(tmp_path):
     measured = measured_jvm.run(JAVA, ["-XX:+UseG1GC", "-version"], tmp_path / "log", sample=measured_jvm.MARKERS)
     assert measured.wall_ms > 0 and measured.cpu_ms > 0
     assert measured.log.offloaded() == [] and measured.marking_cpu_ms == {}
+
+
+@pytest.mark.parametrize("option", ["--runs", "--starts", "--replacements"])
+def test_nothing_is_measured_without_a_run(option):
+    done = subprocess.run([sys.executable, bench_jvm.__file__, option, "0"], capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "expected a whole number, 1 or more, found '0'" in done.stderr
+
+
+@pytest.mark.parametrize("name", ["jdk/bin/java", "stock/bin/java", "apps/classes", "device"])
+def test_what_is_not_built_is_told(name, tmp_path, monkeypatch, capsys):
+    targets = {"jdk/bin/java": "jdk", "stock/bin/java": "jdk-stock", "apps/classes": "apps", "device": "native"}
+    for other in targets:
+        if other != name:
+            (tmp_path / other).mkdir(parents=True)
+    monkeypatch.setattr(bench_jvm, "BUILD", tmp_path)
+    folders = {"jdk": tmp_path / "jdk", "stock_jdk": tmp_path / "stock", "device_program": tmp_path / "device"}
+    with pytest.raises(SystemExit):
+        bench_jvm.Bench(SimpleNamespace(**folders))
+    assert f"expected {tmp_path / name}, found nothing; run 'make {targets[name]}'" in capsys.readouterr().err

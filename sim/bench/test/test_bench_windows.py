@@ -15,6 +15,11 @@ LOG = """[1ns][gc,marking  ] GC(5) Concurrent Mark From Roots 10.758ms
 """
 
 
+def test_the_names_are_those_of_the_programs(monkeypatch):
+    monkeypatch.setattr(windows, "sources", lambda: "sources")
+    assert tuple(windows.programs(1.0, "index")) == windows.NAMES
+
+
 def test_time_and_cycle_of_the_saved_marking(tmp_path):
     (tmp_path / "log").write_text(LOG)
     assert saved_marking(tmp_path / "log") == {"ms": 28.74, "gc_id": 7}

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a replay's report means, and which figures miss a limit."""
+"""What a replay's report means, which figures miss a limit, and what bench_rtl refuses before it measures."""
 
 import copy
+import sys
 
+import bench_rtl
 import pytest
 import rtl_limits
 
@@ -87,3 +89,73 @@ def test_wide_presets_have_their_own_limit():
     wide = REPLAYED | {"rtl_preset": "hbm2", "memory": "hbm2"}
     assert failures([rtl_limits.row(WINDOW | {"g1_ms": 60.0}, wide, 8)]) == []
     assert len(failures([rtl_limits.row(WINDOW | {"g1_ms": 40.0}, wide, 8)])) == 1
+
+
+@pytest.fixture
+def bench(tmp_path, monkeypatch):
+    """bench_rtl's main with such arguments, in a build where everything is there and nothing is measured."""
+    for name in ("jdk/bin/java", "jdk/lib/server/libjvm.so", "apps/classes", "apps/lib/sources.jar", "program"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "rtl/lib").mkdir(parents=True)
+    (tmp_path / "rtl/lib/merapi-rtl-ddr4-1ch.so").touch()
+    (tmp_path / "bench").mkdir()
+    (tmp_path / "bench/rtl.json").write_text("figures of before")
+    monkeypatch.setattr(bench_rtl, "BUILD", tmp_path)
+    monkeypatch.setattr(bench_rtl, "OUT", tmp_path / "bench")
+    monkeypatch.setattr(bench_rtl.windows, "SOURCES", tmp_path / "apps/lib/sources.jar")
+    monkeypatch.setattr(bench_rtl, "measure", lambda args: [])
+    programs = [f"--{name}-program={tmp_path / 'program'}" for name in ("device", "replay", "age")]
+
+    def main(*words):
+        monkeypatch.setattr(sys, "argv", ["bench_rtl.py", f"--jdk={tmp_path / 'jdk'}", *programs, *words])
+        with pytest.raises(SystemExit) as ended:
+            bench_rtl.main()
+        assert (tmp_path / "bench/rtl.json").read_text() == "figures of before"
+        return ended.value.code
+
+    return main
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--only", "h3"], "invalid choice: 'h3'"),
+        (["--scale", "nan"], "expected a number above 0, found 'nan'"),
+        (["--scale", "inf"], "expected a number above 0, found 'inf'"),
+        (["--scale", "0"], "expected a number above 0, found '0'"),
+        (["--scale", "-1"], "expected a number above 0, found '-1'"),
+        (["--scale", "all"], "expected a number above 0, found 'all'"),
+        (["--packages", "0"], "expected a whole number, 1 or more, found '0'"),
+    ],
+)
+def test_wrong_words_are_told(bench, capsys, words, said):
+    assert bench(*words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_figures_of_nothing_do_not_replace_others(bench, capsys):
+    assert bench("--only", "h2") == 1
+    assert "expected a window that was traced, found none" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "target"),
+    [
+        ("jdk/bin/java", "jdk"),
+        ("jdk/lib/server/libjvm.so", "jdk"),
+        ("apps/classes", "apps"),
+        ("apps/lib/sources.jar", "apps"),
+        ("program", "native"),
+    ],
+)
+def test_what_is_not_built_is_told(bench, tmp_path, capsys, name, target):
+    (tmp_path / name).rmdir()
+    assert bench() == 1
+    assert f"expected {tmp_path / name}, found nothing; run 'make {target}'" in capsys.readouterr().err
+
+
+def test_a_tracer_that_is_not_simulated_is_told(bench, tmp_path, capsys):
+    assert bench("--preset", "hbm2") == 1
+    said = capsys.readouterr().err
+    assert f"expected {tmp_path}/rtl/lib/merapi-rtl-hbm2.so, found nothing" in said
+    assert "run 'make rtl-simulations RTL_SIMULATIONS=hbm2:fast'" in said

@@ -16,9 +16,16 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
 
+# What a variable holds is looked at before anything is built; $(1): its name. What it may not hold ends make.
+expect_number = $(if $(filter-out 1,$(words $($(1)))$(filter-out $(shell seq 1024),$($(1)))),\
+  $(error $(1): expected a number from 1 to 1024, found '$($(1))'))
+# $(2): the words that it may hold, $(3): what they are.
+expect_words = $(if $(filter-out $(2),$($(1))),$(error $(1): expected $(3) of $(strip $(2)), found '$($(1))'))
+given = $(filter command environment,$(origin $(1)))
 override JOBS := $(or $(JOBS),$(shell nproc))
-ifneq ($(words $(JOBS))$(filter-out $(shell seq 1024),$(JOBS)),1)
-$(error JOBS: expected a number from 1 to 1024, found '$(JOBS)')
+$(call expect_number,JOBS)
+ifneq ($(filter -- -0- -1-,-$(MERAPI_FULL)-),-$(MERAPI_FULL)-)
+$(error MERAPI_FULL: expected 1 (all cases of the tests), 0 or nothing, found '$(MERAPI_FULL)')
 endif
 # As it was written: `$` is the shell's and Java's, not make's.
 override APP := $(value APP)
@@ -57,7 +64,7 @@ one_at_a_time = mkdir -p build/locks; exec 9> build/locks/$(1); \
 help: ## print this list
 	@echo "Merapi: garbage-collection tracing next to the memory. Targets:"
 	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-19s%s\n", $$1, $$2 }'
-	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu), PRESET=ddr4-1ch|ddr4-4ch|hbm2|sim-small MEMORY=ideal|ddr4-2400|hbm2|FILE (DEVICE=rtl), APP="-cp DIR Main args" (run), JOBS=n, MERAPI_CACHE=folder (~/.cache/merapi)'
+	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu), PRESET=ddr4-1ch|ddr4-4ch|hbm2|sim-small MEMORY=ideal|ddr4-2400|hbm2|FILE (DEVICE=rtl), APP="-cp DIR Main args" (run), JOBS=n, RTL_JOBS=n (compilers of the RTL: 2), MERAPI_FULL=1 (tests: all cases), MERAPI_CACHE=folder (~/.cache/merapi)'
 
 # Before any tool runs: what they import, and how they are written, an older one does not have.
 .PHONY: python
@@ -128,12 +135,16 @@ bench-jvm: jdk jdk-stock apps ## measure against the unpatched JDK, side by side
 # Targets of further parts, each in its own folder.
 -include $(sort $(wildcard hw/*/*.mk sw/*/*.mk qemu-cxl/*.mk sim/*/*.mk))
 
-# A slip of the pen would go unseen: make takes any name. What a tool that make starts may read is let through.
+# A slip of the pen would go unseen: make takes any name. `help` names these.
 VARIABLES := APP DEVICE PRESET MEMORY TOPOLOGY JOBS FUZZ_SECONDS UNIT PROOFS MUTANTS MUTATION_SEED MUTATION_MINUTES \
-  MUTATION_FLAGS COVER_SEEDS COVER_PIECE SYNTH_PRESETS SYNTH_YOSYS SYNTH_FLAGS
+  MUTATION_FLAGS COVER_SEEDS COVER_PIECE SYNTH_PRESETS SYNTH_YOSYS RTL_PRESETS RTL_SIMULATIONS RTL_JOBS MERAPI_CACHE \
+  MERAPI_FULL MERAPI_SEEDS MERAPI_SEED MERAPI_PRESET
+# Further ones of the makefiles, and what tests and tools that make starts read.
+FURTHER := NATIVE_FLAGS RTL_NICE RTL_FAST_CXX RTL_FAST_FLAGS RTL_BUILD RTL_TOOLS RTL_VENV RTL_RECORDS PYTEST_% \
+  $(addprefix MERAPI_,FIRST_SEED PORTS RECORDS RECORD_PORTS RECORD_WORK RTL_BUILD NATIVE JDK DEVICE ROGUE CLI)
 space := $(subst ,, )
 GIVEN := $(foreach word,$(subst \$(space),,$(MAKEOVERRIDES)),$(firstword $(subst =, ,$(subst :=,=,$(word)))))
-UNREAD := $(filter-out $(VARIABLES) RTL_% MERAPI_% PYTEST_%,$(GIVEN))
+UNREAD := $(filter-out $(VARIABLES) $(FURTHER),$(GIVEN))
 ifneq ($(if $(filter 0,$(MAKELEVEL)),$(UNREAD)),)
 $(warning no target reads $(UNREAD); 'make help' lists the variables)
 endif
@@ -149,7 +160,7 @@ lint: setup ## style of C, C++, Python, shell and Scala, drift of generated file
 	@python3 tools/lint.py
 
 .PHONY: format
-format: setup ## rewrite C, C++ and Python sources in the tree's style
+format: setup ## rewrite C, C++, Python and Scala sources in the tree's style
 	@python3 tools/lint.py --fix
 
 .PHONY: where-jdk

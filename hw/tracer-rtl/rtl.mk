@@ -6,7 +6,8 @@
 
 RTL_PRESETS ?= sim-small ddr4-1ch sim-pair
 RTL_NICE ?= nice -n 10
-RTL_JOBS ?= 2
+override RTL_JOBS := $(or $(RTL_JOBS),2)
+$(call expect_number,RTL_JOBS)
 RTL_BUILD := $(CURDIR)/build/rtl
 RTL_TOOLS := $(CURDIR)/build/rtl-tools
 RTL_VENV := $(CURDIR)/build/venv-rtl
@@ -21,6 +22,9 @@ RTL_SCALAFMT_VERSION := $(shell sed -nE 's/^version = "(.*)"$$/\1/p' hw/tracer-r
 # Presets of several contexts (ContextParameters.scala); all others are one tracer.
 RTL_CONTEXTS := sim-pair
 rtl_top = $(if $(filter $(RTL_CONTEXTS),$(1)),TracerContexts,Tracer)
+# Presets of one tracer, but for the one that is for proofs alone. Read when somebody names some.
+rtl_tracers = $(filter-out proof,$(shell sed -nE 's/.*\bname = "([^"]+)".*/\1/p' hw/tracer-rtl/src/main/scala/merapi/Parameters.scala))
+$(if $(call given,RTL_PRESETS),$(call expect_words,RTL_PRESETS,$(rtl_tracers) $(RTL_CONTEXTS),presets))
 RTL_MILL := $(RTL_TOOLS)/mill
 RTL_MILL_RUN := $(RTL_NICE) $(RTL_MILL) --no-server --disable-ticker
 RTL_SOURCES := build.sc $(wildcard hw/tracer-rtl/src/main/scala/merapi/*.scala)
@@ -131,7 +135,7 @@ rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) | $(RTL_TOOLS
 	@$(RTL_NICE) cmake --build $(RTL_BUILD)/sim --parallel $(RTL_JOBS) > $(RTL_BUILD)/sim-build.log 2>&1 || { tail -40 $(RTL_BUILD)/sim-build.log; exit 1; }
 
 .PHONY: test-rtl-units
-test-rtl-units: setup $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim; UNIT=)
+test-rtl-units: setup $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim; UNIT=, MERAPI_SEED=)
 	@PATH=$(RTL_TOOLS)/bin:$$PATH $(RTL_MILL_RUN) $(if $(UNIT),tracer.test.testOnly 'merapi.$(UNIT)',tracer.test)
 
 .PHONY: test-rtl

@@ -44,11 +44,13 @@ mutated-tracer: $(MUTATION_DESIGN)/obj/ready
 	@cmake --build $(MUTATION)/sim --target rtl_test --parallel $(RTL_JOBS) > $(MUTATION)/build.log 2>&1 || { tail -40 $(MUTATION)/build.log; exit 1; }
 
 .PHONY: mutate-rtl
-mutate-rtl: setup mutated-tracer ## mutants of the whole tracer against the regression; build/mutation/report.json (MUTANTS=, MUTATION_SEED=, MUTATION_MINUTES=)
+mutate-rtl: setup mutated-tracer ## mutants of the whole tracer against the regression; build/mutation/report.json (MUTANTS=, MUTATION_SEED=, MUTATION_MINUTES=, MUTATION_FLAGS=)
 	@$(RTL_NICE) python3 hw/tracer-rtl/mutation/mutate.py hunt --test $(MUTATION)/sim/test/rtl_test --list $(MUTATION_DESIGN)/mutants.txt \
 	  --verdicts $(MUTATION)/verdicts.jsonl --report $(MUTATION)/report.json --jobs $(RTL_JOBS) --minutes $(MUTATION_MINUTES) \
 	  $(MUTATION_FLAGS)
 
+$(if $(PROOFS),$(call expect_words,PROOFS,\
+  $(shell sed -nE 's/^ *"name": "(.*)",$$/\1/p' hw/tracer-rtl/formal/proofs.json) exhaust,names))
 # Whole traces of the reduced core, every one of a family: simulated, since they are too long for a solver.
 FORMAL := $(CURDIR)/build/formal
 FORMAL_SOURCES := hw/tracer-rtl/formal
@@ -102,7 +104,8 @@ COVERAGE := $(CURDIR)/build/coverage
 # passed, which program it ran: counts of another design or other tests are refused.
 COVER_SEEDS ?= 8
 COVER_PIECES := 0 1 2 3 4 5
-COVER_PIECE ?= $(COVER_PIECES)
+override COVER_PIECE := $(or $(strip $(COVER_PIECE)),$(COVER_PIECES))
+$(if $(filter-out none,$(COVER_PIECE)),$(call expect_words,COVER_PIECE,$(COVER_PIECES),'none' or pieces))
 # Written when it changes.
 $(COVERAGE)/states.sv: $(VERIFY_PRESET)/filelist.f hw/tracer-rtl/coverage/cover.py
 	@mkdir -p $(@D)

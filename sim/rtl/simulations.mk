@@ -6,9 +6,11 @@
 
 # Tests simulate the small one alone; MERAPI_FULL=1 does not spare the minutes that the other takes to compile. A run with
 # another preset needs that one.
-rtl_for_tests := $(if $(MERAPI_FULL),,$(filter test test-%,$(MAKECMDGOALS)))
+rtl_for_tests := $(if $(filter 1,$(MERAPI_FULL)),,$(filter test test-%,$(MAKECMDGOALS)))
 rtl_of_run := $(if $(filter rtl,$(DEVICE)),$(filter-out sim-small ddr4-1ch,$(PRESET)))
 RTL_SIMULATIONS ?= $(if $(rtl_of_run),$(rtl_of_run):fast,sim-small:fast $(if $(rtl_for_tests),,ddr4-1ch:fast))
+$(if $(call given,RTL_SIMULATIONS),$(call expect_words,RTL_SIMULATIONS,\
+  $(foreach p,$(rtl_tracers),$(p):fast $(p):waves),PRESET:KIND))
 # The simulation is one thread and all of a run's time. clang makes it a fifth faster than gcc; machine code for the
 # machine that builds it.
 RTL_FAST_CXX ?= clang++
@@ -68,7 +70,7 @@ RTL_WIDE_BUILD := $(CURDIR)/build/rtl-wide
 .PHONY: test-rtl-wide
 test-rtl-wide: native ## the regression and windows of real programs on the presets with eight lanes (MERAPI_SEEDS=)
 	@$(MAKE) --no-print-directory rtl rtl-simulations RTL_BUILD=$(RTL_WIDE_BUILD) RTL_PRESETS='$(RTL_WIDE)' RTL_SIMULATIONS='$(RTL_WIDE:%=%:fast)'
-	@MERAPI_RTL_BUILD=$(RTL_WIDE_BUILD) MERAPI_SEEDS=$${MERAPI_SEEDS:-$(if $(MERAPI_FULL),200,4)} \
+	@MERAPI_RTL_BUILD=$(RTL_WIDE_BUILD) MERAPI_SEEDS=$${MERAPI_SEEDS:-$(if $(filter 1,$(MERAPI_FULL)),200,4)} \
 	  $(PYTEST) sim/rtl/test/test_rtl_regression.py sim/test/test_windows.py -k '$(subst $() $(), or ,$(RTL_WIDE))'
 
 .PHONY: bench-rtl

@@ -9,8 +9,11 @@ import signal
 import subprocess
 import sys
 
+import lint
 import pytest
 from common import ROOT
+
+OWN = "tools/test/test_tools_make.py"
 
 
 def make(*words, cwd=ROOT, **variables):
@@ -95,11 +98,53 @@ def test_what_needs_no_simulation_needs_no_cargo(words):
     assert "tools/setup.py" in plan and "cargo" not in plan
 
 
+@pytest.mark.parametrize("name", ["JOBS", "RTL_JOBS"])
 @pytest.mark.parametrize("jobs", ["abc", "0", "-1", "1 2", "5000", "%"])
-def test_jobs_are_a_number(jobs):
-    done = make("-s", "run-arguments", f"JOBS={jobs}")
+def test_jobs_are_a_number(name, jobs):
+    done = make("-s", "run-arguments", f"{name}={jobs}")
     _, err = done.communicate(timeout=60)
-    assert done.returncode != 0 and f"JOBS: expected a number from 1 to 1024, found '{jobs}'" in err
+    assert done.returncode != 0 and f"{name}: expected a number from 1 to 1024, found '{jobs}'" in err
+
+
+@pytest.mark.parametrize(("name", "usual"), [("RTL_JOBS", "2"), ("COVER_PIECE", "0 1 2 3 4 5")])
+def test_an_empty_value_is_the_usual_one(name, usual):
+    """An empty -j has no bound, and coverage of no piece would end without a report."""
+    out, err = make("-s", f"--eval=shown: ; @echo '$({name})'", "shown", f"{name}=").communicate(timeout=60)
+    assert out.strip() == usual, err
+
+
+@pytest.mark.parametrize(
+    ("target", "word", "expected"),
+    [
+        ("rtl-simulations", "RTL_SIMULATIONS=ddr4-1ch", "expected PRESET:KIND of sim-small:fast "),
+        ("rtl-simulations", "RTL_SIMULATIONS=:slow", "expected PRESET:KIND of sim-small:fast "),
+        ("rtl-simulations", "RTL_SIMULATIONS=sim-small:fast hbm3:fast", "expected PRESET:KIND of sim-small:fast "),
+        ("rtl", "RTL_PRESETS=sim-small typo", "expected presets of sim-small "),
+        ("synth", "SYNTH_PRESETS=typo", "expected presets of sim-small "),
+        ("formal", "PROOFS=line-fetch typo", "expected names of line-fetch "),
+        ("cover-rtl", "COVER_PIECE=9", "expected 'none' or pieces of 0 1 "),
+        ("cover-rtl", "COVER_PIECE=none 2", "expected 'none' or pieces of 0 1 "),
+        ("test", "MERAPI_FULL=yes", "expected 1 (all cases of the tests), 0 or nothing"),
+        ("test", "MERAPI_FULL=1 0", "expected 1 (all cases of the tests), 0 or nothing"),
+    ],
+)
+def test_values_are_looked_at_first(target, word, expected):
+    name, _, value = word.partition("=")
+    done = make("-n", target, word)
+    out, err = done.communicate(timeout=60)
+    assert done.returncode != 0 and f"{name}: {expected}" in err and f", found '{value}'" in err, err
+    assert out == ""
+
+
+@pytest.mark.parametrize(
+    "word",
+    ["RTL_SIMULATIONS=hbm2:waves sim-small:fast", "RTL_PRESETS=hbm2 sim-pair", "SYNTH_PRESETS=ddr4-4ch"]
+    + ["PROOFS=exhaust core-loop", "COVER_PIECE=2 3", "COVER_PIECE=none", "MERAPI_FULL=0", "RTL_JOBS=1024"],
+)
+def test_values_that_are_right_are_taken(word):
+    name, _, value = word.partition("=")
+    out, err = make("-s", f"--eval=shown: ; @echo '$({name})'", "shown", word).communicate(timeout=60)
+    assert (out, err) == (f"{value}\n", "")
 
 
 def stand_in(folder, text):
@@ -138,6 +183,13 @@ def test_tools_end_at_an_interrupt_without_a_trace(name):
     assert err == f"{tool}: stopped\n" and waiting.returncode == -signal.SIGINT
 
 
+def simulations(*words, full=""):
+    shown = "--eval=shown: ; @echo '$(RTL_SIMULATIONS)'"
+    out, err = make("-s", "-o", "test", shown, *words, MERAPI_FULL=full).communicate(timeout=60)
+    assert err == ""
+    return out.strip()
+
+
 @pytest.mark.parametrize(
     ("words", "expected"),
     [
@@ -148,10 +200,29 @@ def test_tools_end_at_an_interrupt_without_a_trace(name):
     ],
 )
 def test_a_run_has_the_simulation_of_its_preset(words, expected):
-    out, err = make("-s", "--eval=shown: ; @echo '$(RTL_SIMULATIONS)'", "shown", *words, MERAPI_FULL="").communicate(
-        timeout=60
-    )
-    assert out.strip() == expected, err
+    assert simulations("shown", *words) == expected
+
+
+@pytest.mark.parametrize("full", ["", "0", "1"])
+def test_full_is_one(full):
+    """The same for whoever reads it; make lets nothing else through."""
+    expected = "sim-small:fast ddr4-1ch:fast" if full == "1" else "sim-small:fast"
+    assert simulations("test", "shown", full=full) == expected
+    plan, err = make("-n", "test-rtl-wide", "MAKE=true", MERAPI_FULL=full).communicate(timeout=60)
+    assert f"MERAPI_SEEDS=${{MERAPI_SEEDS:-{200 if full == '1' else 4}}}" in plan, err
+
+
+FULL_IS_READ = re.compile(r'env\S*get\("MERAPI_FULL"\).*|.*\$\(MERAPI_FULL\).*')
+FULL_IS_ONE = re.compile(
+    r'env\S*get\("MERAPI_FULL"\)( [!=]= "1"|\.contains\("1"\)).*|.*\$\(filter 1,\$\(MERAPI_FULL\)\).*'
+)
+
+
+def test_full_is_one_for_all_tests():
+    names = [name for name in lint.files() if name.endswith((".py", ".scala", ".mk")) and name != OWN]
+    found = [match[0] for name in names for match in FULL_IS_READ.finditer((ROOT / name).read_text())]
+    assert len(found) >= 8
+    assert [text for text in found if not FULL_IS_ONE.fullmatch(text)] == []
 
 
 @pytest.mark.parametrize("value", ["", "somewhere"])
@@ -168,6 +239,11 @@ def test_the_cache_is_one_place(value):
     ("words", "unread"),
     [
         (["DEVCE=model", "PROGRAM:=x y"], "DEVCE PROGRAM"),
+        (
+            ["RTL_PRESET=x", "RTL_PRESTS=foo", "MERAPI_SEDS=3", "SYNTH_FLAGS="],
+            "MERAPI_SEDS RTL_PRESET RTL_PRESTS SYNTH_FLAGS",
+        ),
+        (["RTL_PRESETS=sim-small", "MERAPI_SEED=3", "MERAPI_NATIVE=x", "PYTEST_ADDOPTS=-x", "NATIVE_FLAGS=x"], ""),
         (["APP=-cp x Main SIZE=3 a:b", "DEVICE:=rtl", "JOBS=1"], ""),
     ],
 )
@@ -177,9 +253,11 @@ def test_a_variable_that_nothing_reads_is_told(words, unread):
 
 
 def test_the_variables_of_the_list_are_read():
-    """Each one that `make help` names; what a target does not know is told above."""
+    """Each one that `make help` names, and it names all; what a target does not know is told above."""
     out, _ = make("help").communicate(timeout=60)
     names = set(re.findall(r"\b([A-Z][A-Z_]+)=", out))
-    assert {"DEVICE", "UNIT", "MUTANTS", "MERAPI_SEEDS"} <= names
+    assert {"DEVICE", "UNIT", "MUTANTS", "MERAPI_SEEDS", "SYNTH_YOSYS", "MERAPI_FULL"} <= names
+    known, _ = make("-s", "--eval=shown: ; @echo $(VARIABLES)", "shown").communicate(timeout=60)
+    assert set(known.split()) == names
     _, err = make("help", *(f"{name}=" for name in names)).communicate(timeout=60)
     assert err == ""

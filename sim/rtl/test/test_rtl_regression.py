@@ -41,7 +41,7 @@ NOT_RECORDED = (
 # What says which tests and seeds are run, and what becomes of them: here, and by nobody else.
 CHOICES = re.compile(r"MERAPI_(SEED|FIRST_SEED|SEEDS|PRESET|PORTS|RECORDS|RECORD_WORK|RECORD_PORTS)|GTEST_.*")
 # Of those cases of RtlContexts that have seeds.
-CONTEXT_SEEDS = os.environ.get("MERAPI_SEEDS", "50" if os.environ.get("MERAPI_FULL") else "2")
+CONTEXT_SEEDS = os.environ.get("MERAPI_SEEDS", "50" if os.environ.get("MERAPI_FULL") == "1" else "2")
 
 
 def presets(build=BUILD):
@@ -66,7 +66,7 @@ def test_presets_are_those_of_the_program(tmp_path):
 
 
 def seeds(preset):
-    usual = "200" if os.environ.get("MERAPI_FULL") else "20" if preset == "sim-small" else "4"
+    usual = "200" if os.environ.get("MERAPI_FULL") == "1" else "20" if preset == "sim-small" else "4"
     return os.environ.get("MERAPI_SEEDS", usual)
 
 

@@ -20,6 +20,7 @@ FORBIDDEN = {
         r"\b(?:deb\.debian\.org|pypi\.org|files\.pythonhosted\.org|repo1?\.maven\.(?:org|apache\.org)|crates\.io|"
         r"registry\.npmjs\.org|proxy\.golang\.org|ghcr\.io|docker\.io)\b"
     ),
+    "a commit (say what was different)": r"`(?=[a-f]*[0-9])(?=[0-9]*[a-f])[0-9a-f]{7,40}`",
     "an unfinished place": r"\b(?:T[O]DO|F[I]XME)\b",
 }
 SPDX = re.compile(r"SPDX-License-Identifier: |DO NOT ALTER OR REMOVE COPYRIGHT NOTICES")

@@ -20,7 +20,7 @@ def test_style(name, capsys):
 
 @pytest.mark.parametrize(
     "text",
-    ["/" + "root/x", "/" + "home/somebody/x", "see deb.debian" + ".org", "# TO" + "DO: later"],
+    ["/" + "root/x", "/" + "home/somebody/x", "see deb.debian" + ".org", "# TO" + "DO: later", "as of `bdd" + "8528`"],
 )
 def test_words_are_found(text, tmp_path, monkeypatch, capsys):
     (tmp_path / "page.md").write_text(f"first\n{text}\n")
@@ -93,6 +93,8 @@ def test_make_alone_lists_the_targets():
     assert done.returncode == 0
     for target in ("run", "test", "test-jdk", "bench-jvm", "where-jdk", "where-device", "clean"):
         assert any(line.split()[:1] == [target] for line in done.stdout.splitlines()), target
+    (rewritten,) = [line for line in done.stdout.splitlines() if line.split()[:1] == ["format"]]
+    assert "C, C++, Python and Scala" in rewritten
 
 
 def test_make_clean_leaves_nothing_that_is_built(tmp_path):

@@ -25,6 +25,7 @@ FORBIDDEN = {
 }
 SPDX = re.compile(r"SPDX-License-Identifier: |DO NOT ALTER OR REMOVE COPYRIGHT NOTICES")
 LICENSED = (".c", ".cc", ".cpp", ".h", ".hpp", ".java", ".py", ".scala", ".sh", ".mk", ".cmake", "Makefile", "build.sc")
+LICENSED += (".toml", ".conf", ".script", ".clang-format", ".sv", ".in", ".xml", ".proto", "CMakeLists.txt", "Kbuild")
 
 
 def files():

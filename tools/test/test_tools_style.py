@@ -46,12 +46,29 @@ def test_a_tree_without_files_is_not_right(tmp_path, monkeypatch, capsys):
     assert lint.files() == ["tool.py"]
 
 
-def test_a_missing_licence_is_found(tmp_path, monkeypatch, capsys):
-    (tmp_path / "tool.py").write_text("print()\n")
+def test_the_notice_names_all_that_is_not_under_the_apache_licence():
+    exceptions = (ROOT / "NOTICE").read_text().split("\n\n")[2]
+    paths = re.findall(r"\b(?:sw|sim|hw|tools|qemu-cxl)/[\w./-]+\w", exceptions)
+    assert all((ROOT / path).exists() for path in paths)
+    for name in lint.files():
+        head = (ROOT / name).read_bytes()[:3000].decode(errors="replace")
+        found = re.search(r"SPDX-License-Identifier: (.*?)(?: \*/| -->)?$", head, re.M)
+        if found and not name.startswith("tools/"):
+            excepted = any(name == path or name.startswith(f"{path}/") for path in paths)
+            assert excepted == (found[1] != "Apache-2.0"), f"{name}: {found[1]}"
+
+
+@pytest.mark.parametrize(
+    "name", ["tool.py", "inputs.toml", ".clang-format", ".scalafmt.conf", "abc.script", "block.sv", "CMakeLists.txt"]
+)
+def test_a_missing_licence_is_found(name, tmp_path, monkeypatch, capsys):
+    (tmp_path / name).write_text("text\n")
     monkeypatch.setattr(lint, "ROOT", tmp_path)
-    monkeypatch.setattr(lint, "files", lambda: ["tool.py"])
+    monkeypatch.setattr(lint, "files", lambda: [name])
     assert not lint.words(False)
-    assert "licence" in capsys.readouterr().err
+    assert f"{name}: expected a licence" in capsys.readouterr().err
+    (tmp_path / name).write_text("# SPDX-License-Identifier: Apache-2.0\n")
+    assert lint.words(False)
 
 
 def test_a_wrong_format_is_found(tmp_path, monkeypatch, capsys):

@@ -3,8 +3,8 @@
 // one klass word to watch among others that are alike.
 //
 // Proved: no entry is written over one that the host has not read, each goes to its own slot with its own sequence
-// number, one at a time; `written` counts entries whose write was answered without a fault, which alone are published,
-// and the next entry takes the place of one that was not; as long as there was no fault, the watched object is reported
+// number, one at a time; `written` counts entries whose write was answered and made, which alone are published, and
+// the next entry takes the place of one that was not; as long as none failed, the watched object is reported
 // once, in order behind it the control unit's entry; when nothing waits, nothing is held; and in a pause nothing is
 // written.
 module reporter (
@@ -18,7 +18,7 @@ module reporter (
     input flush,
     input write_ready,
     input answer,
-    input fault,
+    input failed,
     input pause,
     input read
 );
@@ -82,7 +82,7 @@ module reporter (
       .io_restart(1'b0),
       .io_drop(1'b0),
       .io_forget(1'b0),
-      .io_fault(fault),
+      .io_failed(failed),
       .io_written(written),
       .io_produced(produced),
       .io_empty(empty),
@@ -94,11 +94,12 @@ module reporter (
       .io_write_done_valid(done)
   );
 
-  reg counts_before = 0, fault_before = 0;
+  reg counts_before = 0, failed_before = 0, failed_then = 0;
   reg [63:0] written_before = 0;
   always @(posedge clock) begin
     counts_before  <= counts && started;
-    fault_before   <= fault;
+    failed_before  <= failed;
+    failed_then    <= failed_before;
     written_before <= written;
   end
   wire fire = write_valid && write_ready && started;
@@ -130,7 +131,7 @@ module reporter (
       end
       if (done) writes <= 0;
       counts <= done;
-      if (counts && fault) spoilt <= 1;
+      if (done && failed) spoilt <= 1;
       if (read && !still && consumed < written[5:0]) consumed <= consumed + 1;
 
       if (hold) paused : assert (!write_valid);
@@ -145,7 +146,7 @@ module reporter (
         entry_behind : assert (spoilt || data[7:0] != 1 || (entry_in && !entry_out && object_out));
       end
       counted : assert (written <= produced && produced - written == {63'b0, writes || counts});
-      if (counts_before) counted_if_good : assert (written == written_before + {63'b0, !fault_before});
+      if (counts_before) counted_if_good : assert (written == written_before + {63'b0, !failed_then});
       if (empty) none_lost : assert (object_in == object_out && klass_in == klass_out && entry_in == entry_out);
     end
 

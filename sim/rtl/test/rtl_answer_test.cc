@@ -4,6 +4,7 @@
 // a configuration that could not be read. MERAPI_PRESET as in rtl_test.cc.
 #include <gtest/gtest.h>
 
+#include <cstring>
 #include <memory>
 #include <vector>
 
@@ -46,6 +47,13 @@ class RtlAnswers : public testing::Test {
   }
   bool sleeps() {
     return machine_->run_until([&] { return machine_->simulation->sleeping(); }, 20'000);
+  }
+  // As a device process runs it: until it sleeps after a look at the host that began now or later.
+  bool answers_doorbell() {
+    window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->doorbell++;
+    const uint64_t looks = machine_->simulation->looks();
+    return machine_->run_until(
+        [&] { return machine_->simulation->sleeping() && machine_->simulation->looks() > looks; }, 20'000);
   }
   void abort() {
     machine_->abort();
@@ -98,30 +106,90 @@ TEST_F(RtlAnswers, CarryTheCycleOfTheirCommand) {
   }
 }
 
-// A fault's own entry is published, at once or when there is room; then there is nothing to do.
+// A fault's own entry is published, at once or when there is room; then, and not before, there is nothing to do.
 TEST_F(RtlAnswers, AFaultIsPublished) {
-  for (bool room : {true, false}) {
-    RtlMachine& m = start();
-    m.begin(0);
-    if (!room) fill_ring();
-    unknown_command();
-    ASSERT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_COMMAND));
-    EXPECT_TRUE(sleeps()) << "room for it: " << room;
-    m.complete();
-    if (!room) {
-      window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->doorbell++;
-      m.run(5000);
-      ASSERT_EQ(m.completed(), window_.shape.completion_entries + 1);
-      const std::vector<merapi_completion> last = m.complete();
-      ASSERT_EQ(last.size(), 1u);
-      EXPECT_EQ(last[0].type, MERAPI_COMP_FAULT);
-    } else {
-      EXPECT_EQ(m.completed(), 1u);
+  for (uint32_t latency : {1u, 25u, 200u}) {
+    for (bool room : {true, false}) {
+      RtlMachineOptions o;
+      o.timing = {latency, latency, 100, 1};
+      RtlMachine& m = start(o);
+      m.begin(0);
+      if (!room) fill_ring();
+      unknown_command();
+      ASSERT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_COMMAND));
+      EXPECT_TRUE(sleeps()) << "room for it: " << room;
+      if (room) {
+        EXPECT_EQ(m.completed(), 1u) << "a latency of " << latency;
+      }
+      m.complete();
+      EXPECT_TRUE(answers_doorbell());
+      if (!room) {
+        ASSERT_EQ(m.completed(), window_.shape.completion_entries + 1) << "a latency of " << latency;
+        const std::vector<merapi_completion> last = m.complete();
+        ASSERT_EQ(last.size(), 1u);
+        EXPECT_EQ(last[0].type, MERAPI_COMP_FAULT);
+      }
+      m.end_generation();
+      m.run(2000);
     }
-    EXPECT_TRUE(sleeps());
-    m.end_generation();
-    m.run(2000);
   }
+}
+
+// A look at the host goes wrong while a fault's own entry is written, and that write does, too, or not: the entry is
+// published if and only if it is in memory.
+TEST_F(RtlAnswers, ErrorsWhileAFaultIsPublished) {
+  const uint64_t ring = window_.layout.area[MERAPI_AREA_COMPLETION].offset, full = window_.shape.completion_entries;
+  uint32_t published = 0, lost = 0;
+  for (uint32_t latency : {1u, 2u, 3u, 5u, 8u, 13u}) {
+    // Of the accesses: the first read after there is room, and the entry's write.
+    uint64_t reads = 0, writes = 0, look = 0, own = 0;
+    auto run = [&](uint64_t failing_read, uint64_t failing_write) {
+      RtlMachineOptions o;
+      o.timing = {latency, latency, 100, 1};
+      o.simulation.read_error_at = failing_read;
+      o.simulation.write_error_at = failing_write;
+      reads = writes = look = own = 0;
+      o.simulation.on_access = [&](uint64_t address, bool write) {
+        (write ? writes : reads)++;
+        if (write && address == ring && look != 0) own = writes;
+      };
+      start(o);
+      machine_->begin(0);
+      fill_ring();
+      unknown_command();
+      ASSERT_EQ(machine_->fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_COMMAND));
+      machine_->complete();
+      look = reads + 1;
+      window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->doorbell++;
+      machine_->run(3000);
+      ASSERT_NE(own, 0u) << "no entry, a latency of " << latency << ", read " << failing_read - look << ", write "
+                         << failing_write << ", fault " << machine_->fault().code << " of " << std::hex
+                         << machine_->fault().address;
+      if (machine_->completed() == full) {
+        lost++;
+        EXPECT_EQ(own, failing_write) << "lost, a latency of " << latency << ", read " << failing_read - look;
+      } else {
+        published++;
+        const auto* entry = reinterpret_cast<const merapi_completion*>(window_.base + ring);
+        ASSERT_EQ(machine_->completed(), full + 1);
+        EXPECT_EQ(entry->type, MERAPI_COMP_FAULT) << "a latency of " << latency << ", read " << failing_read - look;
+        EXPECT_EQ(entry->sequence, full + 1);
+      }
+      machine_->end_generation();
+      machine_->run(2000);
+    };
+    run(0, 0);
+    if (HasFatalFailure()) return;
+    const uint64_t first = look, entry = own;
+    for (uint64_t write : {uint64_t{0}, entry}) {
+      for (uint64_t read = first; read < first + 6; read++) {
+        run(read, write);
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+  EXPECT_GT(published, 30u);
+  EXPECT_GT(lost, 20u);
 }
 
 // ROUNDS counts submissions that were consumed, executed or not.

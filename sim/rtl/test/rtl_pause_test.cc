@@ -240,6 +240,9 @@ TEST_F(RtlPauseCompletions, ObjectsForTheHostWait) {
   }
   read_to_the_end();
   EXPECT_EQ(deferred_.size(), objects);
+  EXPECT_GT(machine_->counter(MERAPI_COUNTER_STALL_COMPLETION), 0u);
+  EXPECT_LE(machine_->counter(MERAPI_COUNTER_STALL_COMPLETION), machine_->counter(MERAPI_COUNTER_CYCLES))
+      << "pauses are counted";
 }
 
 TEST_F(RtlPauseCompletions, AnswersToFencesWait) {
@@ -401,6 +404,73 @@ TEST_F(RtlPauseExtensions, BlocksMayMove) {
       for (uint32_t i = 0; i < kObjects * kBlocks; i++) marked += window_.marked(0, target(i));
       EXPECT_EQ(marked, kObjects * kBlocks) << "first pause after " << first;
     }
+  }
+}
+
+// Klass words that mean mirrors in one pause and arrays in the next: an object's size is read where its shape of that
+// time says, and never taken for another kind's.
+class RtlPauseKinds : public RtlPause {
+ protected:
+  static constexpr uint32_t kEither = 0x9000, kObjects = 300, kMirrorWords = 8, kArrayWords = 16;
+  static constexpr uint64_t kApart = 256, kInLine = 40;  // a mirror's size is in the line after its klass word's
+  RtlPauseKinds() {
+    merapi_shape s{};
+    s.klass_word = kEither;
+    s.kind = MERAPI_SHAPE_KIND_MIRROR;
+    window_.put_shape(s);
+    slot_ = slot(kEither);
+    make_array(64, kObjects);
+    for (uint32_t i = 0; i < kObjects; i++) {
+      const uint64_t at = region(2) + i * kApart + kInLine;
+      const uint32_t words = kMirrorWords, length = 8 * kArrayWords - 16;
+      klass(at, kEither);
+      std::memcpy(window_.heap() + at + 12, &length, 4);
+      std::memcpy(window_.heap() + at + window_.shape.mirror_size_offset, &words, 4);
+      refer(64 + 16 + 4 * uint64_t{i}, at);
+    }
+  }
+  // While paused.
+  void change_kind() {
+    const bool mirror = slot_->kind == MERAPI_SHAPE_KIND_MIRROR;
+    slot_->kind = mirror ? MERAPI_SHAPE_KIND_PRIM_ARRAY : MERAPI_SHAPE_KIND_MIRROR;
+    slot_->header_bytes = mirror ? 16 : 0;
+    slot_->element_log2 = 0;
+    machine_->command(MERAPI_OP_INVALIDATE_SHAPES, 0, 0, 0);
+  }
+  merapi_shape* slot_;
+};
+
+TEST_F(RtlPauseKinds, ASizeIsOfTheShapeThatSaysWhereItIs) {
+  Random random(17);
+  for (uint64_t first = 300; first < 1300; first += 100) {
+    std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+    machine_ = std::make_unique<RtlMachine>(&window_, options_);
+    ASSERT_TRUE(machine_->attach());
+    machine_->run(kPowerUp);
+    machine_->begin(0);
+    machine_->grey({address(64)});
+    machine_->run(first);
+    int pauses = 0;
+    for (; pauses < 20 && !machine_->idle() && machine_->fault().code == 0; pauses++) {
+      pause();
+      change_kind();
+      resume();
+      if (HasFatalFailure()) return;
+      machine_->run(random.between(150, 600));
+      machine_->complete();
+    }
+    ASSERT_TRUE(machine_->run_until(
+        [&] { return machine_->complete(), machine_->idle() || machine_->fault().code != 0; }, kPatience));
+    ASSERT_EQ(machine_->fault().code, 0u)
+        << merapi_fault_name(machine_->fault().code) << ", first pause after " << first;
+    uint32_t marked = 0;
+    for (uint32_t i = 0; i < kObjects; i++) marked += window_.marked(0, region(2) + i * kApart + kInLine);
+    EXPECT_EQ(marked, kObjects);
+    // Each is of one size or the other.
+    const uint64_t live = window_.live()[2];
+    EXPECT_EQ(live % kMirrorWords, 0u) << live << ", first pause after " << first << ", " << pauses << " pauses";
+    EXPECT_GE(live, kObjects * kMirrorWords);
+    EXPECT_LE(live, kObjects * kArrayWords);
   }
 }
 

@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
+import java.lang.management.GarbageCollectorMXBean;
+import java.lang.management.ManagementFactory;
 import java.lang.ref.WeakReference;
 
 /**
@@ -24,6 +26,9 @@ public final class ExplicitRequests {
         Stress.Worker churn = random -> last = new byte[random.nextInt(600 << 10, 3 << 20)];
         stress.during(() -> {
             for (int i = 0; i < requests && !stress.failed(); i++) {
+                if (i % 5 == 0) {
+                    waitForPause();
+                }
                 var dead = new WeakReference<>(new Stress.Node[] {new Stress.Node(i, null)});
                 var kept = dead.get();
                 // Makes it old: what is young is collected by the pause that starts a cycle, marking or none.
@@ -39,5 +44,20 @@ public final class ExplicitRequests {
             }
         }, churn);
         stress.ok("requests %d, arrays %d", requests, filling.length);
+    }
+
+    /** Between two requests: until the allocations have brought a pause by themselves, however slow this machine is. */
+    private static void waitForPause() throws InterruptedException {
+        long before = pauses();
+        for (int i = 0; i < 10_000 && pauses() == before; i++) {
+            Thread.sleep(1);
+        }
+    }
+
+    private static long pauses() {
+        return ManagementFactory.getGarbageCollectorMXBeans().stream()
+            .filter(bean -> bean.getName().equals("G1 Young Generation"))
+            .mapToLong(GarbageCollectorMXBean::getCollectionCount)
+            .sum();
     }
 }

@@ -180,7 +180,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
       state  := State.Run
     }
     is(State.Run) {
-      when(used === last && spent) {
+      when(used === last && spent && !io.hold) {
         region := region + 1.U
         when(region + 1.U === end) { state := State.Idle }
           .elsewhen((region + 1.U)(2, 0) === 0.U) { awaitLimit() }

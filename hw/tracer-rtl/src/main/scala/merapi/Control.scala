@@ -116,8 +116,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   io.forgetSeen          := RegNext(forgetSeen, false.B)
   io.clearCounters       := RegNext(clearCounters || !attached, false.B)
   io.restart             := false.B
-  io.dropReports         := pending || killing || !attached
-  io.faultPending        := pending
+  io.dropReports         := (pending && !faulted) || killing || !attached // a fault's own entry stays
   io.holdReports         := paused
   io.flushReports        := state === State.Flush || state === State.Idle
   io.rescan              := false.B
@@ -277,8 +276,10 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val nothingToDo = !attached || paused || faulted ||
     (!entryThere && !running && offer.io.empty && !done.valid && (!inCycle || page.idle))
   io.step := state.asUInt
+  // A fault's own entry is on its way, unless it waits for room.
+  private val told = (io.reportsEmpty && RegNext(io.reportsEmpty, false.B) && !done.valid) || (faulted && io.reportsFull)
   io.sleeping := state === State.Pace && nothingToDo && !pending && (!attached || !indexDirty) &&
-    ((io.reportsEmpty && RegNext(io.reportsEmpty, false.B)) || !attached || faulted || paused)
+    (told || !attached || paused)
 
   // One switch for all states: firtool writes what an earlier one says into every branch of a later one.
   switch(state) {

@@ -28,7 +28,6 @@ class ControlPorts(p: TracerParameters) extends Bundle {
   val holdReports  = Output(Bool())
   val restart      = Output(Bool())
   val dropReports  = Output(Bool())
-  val faultPending = Output(Bool()) // from the cycle after it came
   val forgetSeen   = Output(Bool())
   val written      = Input(UInt(64.W))
   val produced     = Input(UInt(64.W))

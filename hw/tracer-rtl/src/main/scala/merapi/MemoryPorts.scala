@@ -49,6 +49,7 @@ class MemoryPorts(
     val suppress    = Input(Bool())
     val block       = Input(Bool()) // take no request of those clients at all: what is outstanding ends
     val fault       = Valid(new FaultReport)
+    val failed      = Output(Vec(exemptWriters, Bool())) // beside `done` of those: the write was not made
     val readLines  = Output(UInt(log2Ceil(p.ports + 1).W)) // answers taken from the memory in this cycle
     val wroteLines = Output(UInt(log2Ceil(p.ports + 1).W))
     val quiet      = Output(Bool())                        // with block: nothing of any client is outstanding
@@ -82,6 +83,11 @@ class MemoryPorts(
   class Answer extends Bundle {
     val id   = UInt(readIdBits.W)
     val data = UInt(p.lineBits.W)
+  }
+
+  class Stored extends Bundle {
+    val id     = UInt(writeIdBits.W)
+    val failed = Bool()
   }
 
   /** Registered answers of one port: with a single port nothing but its client takes them, at once. */
@@ -145,7 +151,7 @@ class MemoryPorts(
 
   val faults       = Seq.newBuilder[Valid[FaultReport]]
   val readAnswers  = Seq.newBuilder[DecoupledIO[Answer]]
-  val writeAnswers = Seq.newBuilder[DecoupledIO[UInt]]
+  val writeAnswers = Seq.newBuilder[DecoupledIO[Stored]]
   val readsTaken   = Seq.newBuilder[Seq[Bool]]
   val writesTaken  = Seq.newBuilder[Seq[Bool]]
   val outstanding  = RegInit(0.U(((readIdBits max writeIdBits) + 2).W))
@@ -243,9 +249,10 @@ class MemoryPorts(
 
     val writeLine = SyncReadMem(1 << writeIdBits, UInt(p.lineAddress.W))
     when(awHead.fire) { writeLine.write(awId, awHead.bits.line) }
-    val done = Wire(Decoupled(UInt(writeIdBits.W)))
+    val done = Wire(Decoupled(new Stored))
     done.valid           := axi.b.valid || awLocal.io.deq.valid
-    done.bits            := Mux(axi.b.valid, axi.b.bits.id, awLocal.io.deq.bits)
+    done.bits.id         := Mux(axi.b.valid, axi.b.bits.id, awLocal.io.deq.bits)
+    done.bits.failed     := !axi.b.valid || axi.b.bits.resp(1)
     axi.b.ready          := done.ready
     awLocal.io.deq.ready := done.ready && !axi.b.valid
     writeAnswers += held(done)
@@ -264,7 +271,7 @@ class MemoryPorts(
   val (reads, readsEnded) =
     toClients(readAnswers.result(), (a: Answer) => a.id >> p.tagBits, readers, together)
   val (stores, storesEnded) =
-    toClients(writeAnswers.result(), (id: UInt) => id >> p.tagBits, writers, 1)
+    toClients(writeAnswers.result(), (s: Stored) => s.id >> p.tagBits, writers, 1)
   io.reads.map(_.response).zip(reads).foreach { case (r, a) =>
     r.valid     := a.valid
     r.bits.tag  := a.bits.id(p.tagBits - 1, 0)
@@ -272,8 +279,9 @@ class MemoryPorts(
   }
   io.writes.map(_.done).zip(stores).foreach { case (d, a) =>
     d.valid := a.valid
-    d.bits  := a.bits(p.tagBits - 1, 0)
+    d.bits  := a.bits.id(p.tagBits - 1, 0)
   }
+  io.failed.zip(stores.takeRight(exemptWriters)).foreach { case (f, a) => f := a.bits.failed }
 
   private val first = FaultReport.first(faults.result())
   io.fault      := (if (p.ports > 1) late(first) else first)

@@ -16,8 +16,8 @@ class Completion extends Bundle {
 
 /** The completion ring: batches DEFER and SHAPE_SEEN, writes one entry at a time, knows the ring's room.
   *
-  * An entry is counted in `written` when its write was answered and no fault came with the answer; only then may the
-  * control unit publish it. After a fault its place is taken by the next one, which is the fault's own. With a
+  * An entry is counted in `written` when its write was answered and made; only then may the control unit publish it. The
+  * place of one whose write failed is taken by the next one, which is the fault's own. With a
   * full ring it takes nothing; only lanes with something to report and commands that end with DONE wait for that. While
   * the device is paused (`hold`) an entry waits as for room: the host may be taking others.
   *
@@ -40,7 +40,7 @@ class Reporter(p: TracerParameters) extends Module {
     val restart       = Input(Bool())                      // pulse: a handshake, the ring is empty
     val drop          = Input(Bool())                      // forget batches and take nothing (abort, fault)
     val forget        = Input(Bool())                      // pulse: report klasses anew
-    val fault         = Input(Bool())                      // from the cycle after the answer that came with it
+    val failed        = Input(Bool())                      // beside the answer: the write was not made
     val written       = Output(UInt(64.W))
     val produced      = Output(UInt(64.W))
     val empty         = Output(Bool())                     // no batch, no entry waits
@@ -106,9 +106,10 @@ class Reporter(p: TracerParameters) extends Module {
     produced := produced + 1.U
     state    := State.Wait
   }
+  val failed = RegNext(io.failed)
   when(state === State.Wait && io.write.done.valid) { state := State.Count }
   when(state === State.Count) {
-    when(io.fault) { produced := written }.otherwise { written := produced }
+    when(failed) { produced := written }.otherwise { written := produced }
     state := State.Idle
   }
   io.written   := written

@@ -116,6 +116,7 @@ class ScanLane(p: TracerParameters) extends Module {
   val fresh     = begun & ~toForget
   val inFlight  = RegInit(0.U(log2Ceil(p.slots + 1).W)) // slots that are not free
   val extending = RegInit(0.U(p.slots.W))               // have been counted, and are to read of the shape extension
+  val sizing    = RegInit(0.U(p.slots.W))               // are to read their size, whose place follows from their shape
   val held      = Mem(p.slots, new Held)
   // What a slot remembers between two lines: the line to be fetched next (counted from the heap's first, and around),
   // what it is, which of its slots are the object's; where the object's size is; its shape's further blocks.
@@ -398,12 +399,15 @@ class ScanLane(p: TracerParameters) extends Module {
   // Which slots have a next line is known late in the cycle: what that changes here is done in the next.
   private val detoured = RegNext(detour.fire, false.B)
   private val detourOf = bitOf(RegNext(detour.bits.slot))
+  private val detouredSize = RegNext(detour.bits.phase) === Phase.Size
   toForget := Mux(RegNext(next.valid, false.B), bitOf(RegNext(next.bits.slot)), 0.U) | Mux(detoured, detourOf, 0.U)
   begun := fresh |
-    Mux(allocate, newBit, 0.U) | Mux(io.invalidate, extending & ~free, 0.U)
+    Mux(allocate, newBit, 0.U) | Mux(io.invalidate, (extending | sizing) & ~free, 0.U)
   extending := (extending & ~Mux(allocate || takePiece, newBit, 0.U) &
     ~Mux(next.valid && !next.bits.more, bitOf(next.bits.slot), 0.U)) |
-    Mux(detoured && RegNext(detour.bits.phase) === Phase.Extension, detourOf, 0.U)
+    Mux(detoured && !detouredSize, detourOf, 0.U)
+  sizing := (sizing & ~Mux(allocate || takePiece, newBit, 0.U) & ~Mux(next.valid, bitOf(next.bits.slot), 0.U) &
+    ~Mux(detoured, detourOf, 0.U)) | Mux(detoured && detouredSize, detourOf, 0.U)
   assert((free & ended) === 0.U, "a slot ended twice")
 
   val badBlock = Wire(Valid(new FaultReport))

@@ -105,7 +105,7 @@ class Tracer(p: TracerParameters) extends Module {
   reporter.io.restart     := control.io.restart
   reporter.io.drop        := control.io.dropReports
   reporter.io.forget      := control.io.forgetSeen
-  reporter.io.fault       := control.io.faultPending
+  reporter.io.failed      := memory.io.failed.head
   control.io.written      := reporter.io.written
   control.io.produced     := reporter.io.produced
   control.io.reportsEmpty := reporter.io.empty
@@ -129,7 +129,7 @@ class Tracer(p: TracerParameters) extends Module {
   event(Counter.Pauses, control.io.paused)
   event(Counter.Deferred, reporter.io.reportedDefer)
   event(Counter.ShapesSeen, reporter.io.reportedSeen)
-  event(Counter.StallCompletion, reporter.io.full)
+  event(Counter.StallCompletion, reporter.io.full && !control.io.holdReports)
   event(Counter.BytesRead, Cat(memory.io.readLines, 0.U(p.lineLog2.W)))
   event(Counter.BytesWritten, Cat(memory.io.wroteLines, 0.U(p.lineLog2.W)))
   counters.io.events   := events

@@ -112,11 +112,16 @@ class BitmapSweepTest extends BlockTest {
         var taken = false
         var over  = false
         var held  = 0 // cycles
+        var rests = 0 // cycles in which it was held and quiet
+        var done  = false
         while (!over) {
           if (held > 0) held -= 1 else if (random.nextInt(150) == 0) held = 80
+          if (held == 0) done = false
           if (held == 0 && is(sweep.io.sweeping)) held = 1 // nothing goes on before limits can be read
           sweep.io.hold.poke(held > 0)
-          val pause = taken && held == 5 && random.nextInt(3) != 0
+          // Soon after it is quiet, or late.
+          val pause = taken && held >= 5 && rests >= 3 && !done && (held == 5 || random.nextInt(8) == 0)
+          done ||= pause
           sweep.io.resumed.poke(pause)
           if (pause) {
             assert(is(sweep.io.quiet), s"seed $seed: held for long and not quiet")
@@ -157,6 +162,7 @@ class BitmapSweepTest extends BlockTest {
             val under = memory.outstanding(sweep.io.lines) ++ memory.outstanding(sweep.io.table)
             assert(under.isEmpty, s"seed $seed: quiet with lines under way")
           }
+          rests = if (held > 1 && is(sweep.io.quiet)) rests + 1 else 0
           if (held == 1) assert(is(sweep.io.quiet), s"seed $seed: held for long and not quiet")
           over = taken && !is(sweep.io.busy)
           t += 1

@@ -220,6 +220,10 @@ class MemoryPortsTest extends BlockTest {
               if (is(done.valid)) {
                 val tag   = done.bits.peek().litValue.toInt
                 val write = writes.remove((c, tag)).getOrElse(fail(s"seed $seed: client $c, tag $tag did not write"))
+                if (!core) {
+                  val failed = is(memory.io.failed(c - (writers - writesExempt)))
+                  assert(failed == wrongWrite(write.line).isDefined, s"seed $seed: of $write, failed: $failed")
+                }
                 if (wrongWrite(write.line).isEmpty && suppress && core) {
                   silent += 1
                   if (either(write)) expected(write.line) = lines(write.line)

@@ -23,7 +23,7 @@ class ReporterTest extends BlockTest {
         reporter.io.ring.poke(Config.spill)
         reporter.io.ringLog2.poke(3)
         for (
-          input <- Seq(reporter.io.flush, reporter.io.restart, reporter.io.drop, reporter.io.forget, reporter.io.fault)
+          input <- Seq(reporter.io.flush, reporter.io.restart, reporter.io.drop, reporter.io.forget, reporter.io.failed)
         )
           input.poke(false)
         reporter.io.seen.foreach(_.valid.poke(false))
@@ -225,7 +225,7 @@ class ReporterTest extends BlockTest {
     }
   }
 
-  test("does not count an entry that a fault came with") {
+  test("does not count an entry whose write failed, and counts any other") {
     simulate(new Reporter(two)) { reporter =>
       for (seed <- seeds(2)) {
         val random = new Random(seed)
@@ -233,7 +233,7 @@ class ReporterTest extends BlockTest {
         reporter.io.ring.poke(Config.spill)
         reporter.io.ringLog2.poke(3)
         reporter.io.cycle.poke(1)
-        for (input <- Seq(reporter.io.flush, reporter.io.drop, reporter.io.forget, reporter.io.fault)) input.poke(false)
+        for (input <- Seq(reporter.io.flush, reporter.io.drop, reporter.io.forget, reporter.io.failed)) input.poke(false)
         reporter.io.seen.foreach(_.valid.poke(false))
         reporter.io.deferred.foreach(_.valid.poke(false))
         reporter.io.write.done.valid.poke(false)
@@ -262,17 +262,18 @@ class ReporterTest extends BlockTest {
           reporter.clock.step(random.nextInt(4))
           reporter.io.write.done.valid.poke(true)
           reporter.io.write.done.bits.poke(0)
+          val fails = random.nextInt(3) == 0
+          reporter.io.failed.poke(fails)
           reporter.clock.step()
           reporter.io.write.done.valid.poke(false)
-          val fault = random.nextInt(3) == 0
-          reporter.io.fault.poke(fault)
-          reporter.io.drop.poke(fault)
+          // What others are told of faults in the next cycle says nothing of this write.
+          reporter.io.failed.poke(random.nextBoolean())
+          reporter.io.drop.poke(fails || random.nextBoolean())
           assert(reporter.io.written.peek().litValue == counted, s"seed $seed: counted before it is known to be good")
           reporter.clock.step()
-          reporter.io.fault.poke(false)
           reporter.io.drop.poke(false)
-          if (fault) failed += 1 else counted += 1
-          assert(reporter.io.written.peek().litValue == counted, s"seed $seed: a fault, not counted: $fault")
+          if (fails) failed += 1 else counted += 1
+          assert(reporter.io.written.peek().litValue == counted, s"seed $seed: a write that failed: $fails")
           assert(reporter.io.produced.peek().litValue == counted)
         }
         assert(counted > 15 && failed > 5, s"seed $seed: $counted counted, $failed not")

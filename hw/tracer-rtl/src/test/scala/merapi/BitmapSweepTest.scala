@@ -115,12 +115,12 @@ class BitmapSweepTest extends BlockTest {
         var rests = 0 // cycles in which it was held and quiet
         var done  = false
         while (!over) {
-          if (held > 0) held -= 1 else if (random.nextInt(150) == 0) held = 80
+          if (held > 0) held -= 1 else if (random.nextInt(50) == 0) held = 80
           if (held == 0) done = false
           if (held == 0 && is(sweep.io.sweeping)) held = 1 // nothing goes on before limits can be read
           sweep.io.hold.poke(held > 0)
           // Soon after it is quiet, or late.
-          val pause = taken && held >= 5 && rests >= 3 && !done && (held == 5 || random.nextInt(8) == 0)
+          val pause = taken && held >= 5 && rests >= 3 && !done && (held == 5 || random.nextInt(3) == 0)
           done ||= pause
           sweep.io.resumed.poke(pause)
           if (pause) {

@@ -129,6 +129,7 @@ int main(int argc, char** argv) {
   bool wide = false, json = false, rtl = false;
   merapi::sim::RtlOptions rtl_options;
   merapi::sim::TracerOptions options;
+  app.option_defaults()->disable_flag_override();
   app.add_option("heaps", names, "which heaps (default: all)")->check(CLI::IsMember(heap_names()));
   app.add_option("--scale", scale, "size relative to 10 M nodes or 5 M map entries")->capture_default_str();
   app.add_option("--repeats", repeats, "warm runs; the fastest counts")->capture_default_str();

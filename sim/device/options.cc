@@ -53,9 +53,8 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
                    "serve this file or devdax device, or its part PATH@OFFSET+BYTES (repeatable)")
       ->check(cli::not_empty());
   from->require_option(1, 0);
-  app.add_option("--size", o->size, "make window files at least this large, creating them when needed (4G, 512M, ...)")
-      ->transform(CLI::AsSizeValue(false));
-
+  cli::take_size(app.add_option("--size", o->size,
+                                "make window files at least this large, creating them when needed (4G, 512M, ...)"));
   add_rtl_options(&app, simulated, &o->rtl);
   auto* name =
       app.add_option("--name", o->common.name, "name told to hosts (at most 23 characters; with --rtl: the preset's)");
@@ -82,7 +81,7 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
       ->check(CLI::IsMember({"trace", "debug", "info", "warning", "error", "off"}));
   app.add_flag("--json", o->json, "print events on stdout as JSON, one object a line; SIGUSR1 asks for a status line");
 
-  cli::refuse_negative(&app);
+  cli::take_numbers(&app);
   try {
     cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -57,12 +57,12 @@ int act(int argc, char** argv) {
   std::string from, to;
   AgeOptions options;
   app.add_option("image", from, "saved window")->required()->check(CLI::ExistingFile);
-  app.add_option("aged", to, "file to write")->required();
+  app.add_option("aged", to, "file to write")->required()->check(merapi::cli::not_empty());
   app.add_option("--percent", options.percent, "objects that change places")
       ->capture_default_str()
       ->check(CLI::Range(0u, 100u));
   app.add_option("--seed", options.seed, "of the random order")->capture_default_str();
-  merapi::cli::refuse_negative(&app);
+  merapi::cli::take_numbers(&app);
   try {
     merapi::cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {

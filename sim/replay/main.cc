@@ -46,7 +46,7 @@ int act(int argc, char** argv) {
   app.add_option("--patience-us", options.patience_us, "ask for a sign of life after so long without news")
       ->capture_default_str()
       ->check(CLI::Range(uint64_t{1}, kLongestPatienceUs));
-  merapi::cli::refuse_negative(&app);
+  merapi::cli::take_numbers(&app);
   try {
     merapi::cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {

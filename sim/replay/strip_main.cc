@@ -28,7 +28,9 @@ int act(int argc, char** argv) {
   app.set_version_flag("--version", "merapi-strip " MERAPI_DEVICE_VERSION);
   std::string from, to;
   app.add_option("image", from, "saved window")->required()->check(CLI::ExistingFile);
-  app.add_option("copy", to, "where to write; an existing file is replaced")->required();
+  app.add_option("copy", to, "where to write; an existing file is replaced")
+      ->required()
+      ->check(merapi::cli::not_empty());
   try {
     merapi::cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {

@@ -283,6 +283,7 @@ int main(int argc, char** argv) {
   using namespace merapi::sim::test;
   Options o;
   CLI::App app{"A host that has a device trace a random heap and checks the result"};
+  app.option_defaults()->disable_flag_override();
   app.add_option("window", o.window, "device:SOCKET or file:PATH")->required();
   app.add_option("--seed", o.seed)->capture_default_str();
   app.add_option("--regions", o.regions)->capture_default_str();

@@ -65,12 +65,39 @@ def test_version_and_help():
         ["--model", "--window", ""],
         ["--model", "--window", "/tmp/x", "--size", "-5"],
         ["--model", "--socket", "/tmp/x", "--spin-us", "-1"],
+        ["--model", "--socket", "/tmp/x", "--spin-us", "4294967296"],
+        ["--model", "--window", "/tmp/x", "--size", "18446744073709551616"],
+        ["--model", "--window", "/tmp/x", "--size", "16777216T"],
+        ["--model=false", "--socket", "/no/such/folder/x"],
+        ["--model", "--socket", "/no/such/folder/x", "--no-spill=false"],
+        ["--model", "--socket", "/no/such/folder/x", "--json=true"],
+        ["--rtl", "--socket", "/no/such/folder/x", "--preset", ""],
+        ["--rtl", "--socket", "/no/such/folder/x", "--memory", ""],
+        ["--rtl", "--socket", "/no/such/folder/x", "--rtl-folder", ""],
+        ["--rtl", "--socket", "/no/such/folder/x", "--trace-waves", ""],
+        ["--rtl", "--socket", "/no/such/folder/x", "--trace-waves", "/tmp/x.vcd", "--trace-on", "3"],
+        [
+            "--rtl",
+            "--socket",
+            "/no/such/folder/x",
+            "--trace-waves",
+            "/tmp/x.vcd",
+            "--trace-from",
+            "99999999999999999999",
+        ],
     ],
 )
 def test_wrong_command_line(arguments):
     result = run(*arguments)
     assert result.returncode == 2
     assert result.stderr
+
+
+def test_numbers_are_decimal_or_with_0x(start, folder):
+    for size in ("0100M", "104857600", "0x6400000"):
+        window = folder / size
+        start("--window", window, "--size", size).wait_event("ready")
+        assert window.stat().st_size == 100 << 20, size
 
 
 def test_cannot_serve(folder):

@@ -289,6 +289,46 @@ def test_negative_numbers_are_refused(command, folder):
     assert f"expected a number of at least 0, found {options[1]}" in run.stderr
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        ["merapi-replay", "--pauses", "18446744073709551616"],
+        ["merapi-age", "--seed", "99999999999999999999"],
+        ["merapi-age", "--seed", "1k"],
+        ["merapi-age", "--seed", "0x"],
+    ],
+)
+def test_what_is_no_number_is_refused(command, folder):
+    image, _ = save(folder, 8)
+    program, *options = command
+    target = [folder / "aged"] if program == "merapi-age" else []
+    run = subprocess.run([binary(program), image, *target, *options], capture_output=True, text=True, timeout=60)
+    assert run.returncode == 2 and not run.stdout, run
+    assert f"{options[0]}: expected a number" in run.stderr and f"found {options[1]}" in run.stderr
+
+
+def test_a_seed_is_decimal_or_with_0x(folder):
+    image, _ = save(folder, 8)
+    for seed in ("10", "010", "0xa"):
+        subprocess.run([binary("merapi-age"), image, folder / seed, "--seed", seed], check=True, timeout=60)
+        told = subprocess.run([binary("merapi"), "info", folder / seed, "--json"], capture_output=True, timeout=60)
+        assert json.loads(told.stdout)["text"]["aged_seed"] == 10, seed
+
+
+@pytest.mark.parametrize("flag", ["--model=false", "--rtl=true", "--check=0", "--json=yes"])
+def test_flags_have_no_value(flag, folder):
+    image, _ = save(folder, 8)
+    run, _ = replay(image, flag)
+    assert run.returncode == 2 and f"{flag.partition('=')[0]}: expected no value" in run.stderr, run
+
+
+@pytest.mark.parametrize("option", ["--preset", "--memory", "--rtl-folder", "--trace-waves"])
+def test_nothing_is_no_name(option, folder):
+    image, _ = save(folder, 8)
+    run, _ = replay(image, "--rtl", option, "")
+    assert run.returncode == 2 and f"{option}: expected a path or a name, found nothing" in run.stderr, run
+
+
 def test_an_empty_socket_is_no_model(folder):
     image, _ = save(folder, 8)
     run, _ = replay(image, "--socket", "")

@@ -5,9 +5,13 @@
 #define MERAPI_CLI_COMMAND_LINE_H_
 
 #include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <cstdint>
 #include <iostream>
 #include <sstream>
 #include <string>
+#include <system_error>
 
 namespace merapi::cli {
 
@@ -28,16 +32,62 @@ inline CLI::Option* refuse_negative(CLI::Option* option) {
       ""));
 }
 
-// For all options of `app` so far.
-inline void refuse_negative(CLI::App* app) {
+// Decimal, or 0x and digits of base 16. What is wrong with the text; empty: it is a number, which is in `number`.
+inline std::string read_number(const std::string& text, uint64_t* number) {
+  const bool hex = text.rfind("0x", 0) == 0 || text.rfind("0X", 0) == 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data() + (hex ? 2 : 0), end, *number, hex ? 16 : 10);
+  if (text.rfind('-', 0) == 0) return "expected a number of at least 0, found " + text;
+  if (error == std::errc::invalid_argument || rest != end)
+    return "expected a number, decimal or with 0x, found " + text;
+  if (error == std::errc()) return "";
+  return "expected a number of at most " + std::to_string(UINT64_MAX) + ", found " + text;
+}
+
+// CLI11 takes what is too large as the largest number, and leading zeros for a base of 8.
+inline CLI::Option* take_number(CLI::Option* option) {
+  return option->transform(CLI::Validator(
+      [](std::string& value) {
+        uint64_t number = 0;
+        const std::string wrong = read_number(value, &number);
+        if (wrong.empty()) value = std::to_string(number);
+        return wrong;
+      },
+      ""));
+}
+
+// For all options of `app` so far that are whole numbers.
+inline void take_numbers(CLI::App* app) {
   for (CLI::Option* option : app->get_options()) {
     const std::string type = option->get_type_name();
-    if (type.rfind("UINT", 0) == 0 || type.rfind("INT", 0) == 0) refuse_negative(option);
+    if (type.rfind("UINT", 0) == 0 || type.rfind("INT", 0) == 0) take_number(option);
   }
 }
 
-// "--window= java", as a variable without a value makes it, is no window named java. Throws CLI::ValidationError.
-inline void refuse_missing_values(const CLI::App& app, int argc, const char* const* argv) {
+// Bytes: a number, or a decimal one and a unit, which is a power of 1024 (512M, 4GiB).
+inline CLI::Option* take_size(CLI::Option* option) {
+  option->type_name("SIZE");
+  return option->transform(CLI::Validator(
+      [units = CLI::AsSizeValue(false)](std::string& value) {
+        const std::string text = value;
+        const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+        const bool has_unit = digits > 0 && text.find_first_not_of("bBkKmMgGtTpPeEiI ", digits) == std::string::npos;
+        uint64_t number = 0;
+        std::string wrong = read_number(has_unit ? text.substr(0, digits) : text, &number);
+        if (!wrong.empty()) return wrong;
+        value = std::to_string(number) + (has_unit ? text.substr(digits) : "");
+        try {
+          return units(value);
+        } catch (const CLI::ValidationError&) {
+          return "expected less than 16 EiB and a unit such as M or GiB, found " + text;
+        }
+      },
+      ""));
+}
+
+// "--window= java", as a variable without a value makes it, is no window named java, and "--model=false" no other
+// engine. Throws CLI::ValidationError.
+inline void check_values(const CLI::App& app, int argc, const char* const* argv) {
   const CLI::App* verb = &app;
   for (int i = 1; i < argc; i++) {
     const std::string word = argv[i];
@@ -55,14 +105,17 @@ inline void refuse_missing_values(const CLI::App& app, int argc, const char* con
     const CLI::Option* option = verb->get_option_no_throw(word.substr(0, equals));
     if (option == nullptr) continue;
     if (equals == word.size() - 1) throw CLI::ValidationError(word, "expected a value after it, found nothing");
-    const bool takes_next = equals == std::string::npos && option->get_items_expected_max() > 0;
-    if (takes_next) i++;
+    const bool takes_value = option->get_items_expected_max() > 0;
+    if (!takes_value && equals != std::string::npos)
+      throw CLI::ValidationError(word.substr(0, equals), "expected no value, found '" + word.substr(equals + 1) +
+                                                             "'; give the option alone, or leave it out");
+    if (takes_value && equals == std::string::npos) i++;
   }
 }
 
 // As App::parse. Throws CLI::ParseError.
 inline void parse(CLI::App* app, int argc, const char* const* argv) {
-  refuse_missing_values(*app, argc, argv);
+  check_values(*app, argc, argv);
   app->parse(argc, argv);
 }
 

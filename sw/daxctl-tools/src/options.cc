@@ -39,7 +39,7 @@ Option& Option::between(double low, double high) {
 }
 
 Option& Option::size() {
-  refuse_negative(option_->transform(CLI::AsSizeValue(false)));
+  take_size(option_);
   return *this;
 }
 
@@ -66,11 +66,11 @@ Option Verb::option(const std::string& name, double& value, const std::string& h
 }
 
 Option Verb::option(const std::string& name, uint32_t& value, const std::string& help) {
-  return Option(refuse_negative(app_->add_option(name, value, help)));
+  return Option(take_number(app_->add_option(name, value, help)));
 }
 
 Option Verb::option(const std::string& name, uint64_t& value, const std::string& help) {
-  return Option(refuse_negative(app_->add_option(name, value, help)));
+  return Option(take_number(app_->add_option(name, value, help)));
 }
 
 Option Verb::option(const std::string& name, std::vector<std::string>& value, const std::string& help) {
@@ -78,7 +78,7 @@ Option Verb::option(const std::string& name, std::vector<std::string>& value, co
 }
 
 Option Verb::option(const std::string& name, std::vector<uint64_t>& value, const std::string& help) {
-  return Option(refuse_negative(app_->add_option(name, value, help)));
+  return Option(take_number(app_->add_option(name, value, help)));
 }
 
 void Verb::flag(const std::string& name, bool& value, const std::string& help) { app_->add_flag(name, value, help); }
@@ -110,10 +110,13 @@ Verb Cli::verb(const std::string& name, const std::string& description, std::fun
 }
 
 int Cli::main(int argc, char** argv) {
-  if (argc > 1 && argv[1][0] != '-') {
+  if (argc > 1) {
     const std::string verb = argv[1];
     const auto& acts = parser_->acts;
-    if (std::none_of(acts.begin(), acts.end(), [&](const auto& act) { return act.first->get_name() == verb; })) {
+    // --help and --version stand in a verb's place.
+    const bool option = verb[0] == '-' && parser_->app.get_option_no_throw(verb.substr(0, verb.find('='))) != nullptr;
+    if (!option &&
+        std::none_of(acts.begin(), acts.end(), [&](const auto& act) { return act.first->get_name() == verb; })) {
       say("expected a verb, found '" + verb + "'; 'merapi --help' lists them");
       return kUsage;
     }

@@ -234,7 +234,7 @@ void add_export(Cli& cli) {
   Verb verb = cli.verb("export", "Write the object graph of an image (or of a window that no host uses)",
                        [o] { return run_export(*o); });
   verb.option("from", o->from, "image or window").required();
-  verb.option("to", o->to, "file to write; replaced when it is complete").required();
+  verb.option("to", o->to, "file to write; replaced when it is complete").required().not_empty();
   verb.option("--format", o->format, "format").with_default().one_of({"heapdump"});
   verb.option("--bitmap", o->bitmap, "windows: mark bitmap that holds the greys").with_default().between(0, 1);
   verb.flag("--json", o->as_json, "print a summary as JSON");

@@ -73,7 +73,7 @@ void add_save(Cli& cli) {
   auto o = std::make_shared<SaveOptions>();
   Verb verb = cli.verb("save", "Save a window that no host uses as an image", [o] { return save(*o); });
   verb.option("window", o->window, "window (file:PATH, dax:PATH or a path)").required();
-  verb.option("image", o->image, "file to write; replaced when it is complete").required();
+  verb.option("image", o->image, "file to write; replaced when it is complete").required().not_empty();
   verb.option("--bitmap", o->bitmap, "mark bitmap that holds the greys").with_default().between(0, 1);
   verb.option("--note", o->note, "text to keep in the image");
 }

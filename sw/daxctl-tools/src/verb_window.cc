@@ -147,7 +147,7 @@ void add_windows(Cli& cli) {
       cli.verb("create-window", "Make another window on an expander, or one in a file", [c] { return create(*c); });
   verb.option("where", c->where, "dax device whose region the window shares, or a file (file:PATH)").required();
   verb.option("--size", c->size, "dax: size of the window (512M, 2G, ...)").size();
-  verb.option("--shrink", c->shrink, "dax: device to take missing room from");
+  verb.option("--shrink", c->shrink, "dax: device to take missing room from").not_empty();
   verb.option("--heap", c->heap, "file: size of the heap to lay out").size();
   verb.option("--region", c->region, "file: size of a region (default 1M)").size();
   verb.flag("--json", c->as_json, "print JSON");

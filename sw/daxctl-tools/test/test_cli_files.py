@@ -173,6 +173,42 @@ def test_negative_numbers(arguments):
     assert "expected a number of at least 0, found -" in done.err
 
 
+@pytest.mark.parametrize(
+    "number", ["18446744073709551616", "0x10000000000000000", "1x", "0x", "+1", "1.5", "one", " 1"]
+)
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("create-window", "file:/nowhere/w", "--heap"),
+        ("trace", "file:/nowhere/w", "--grey"),
+        ("trace", "file:/nowhere/w", "--count"),
+        ("replay", "/nowhere/image", "--repeat"),
+    ],
+)
+def test_what_is_no_number(arguments, number):
+    """Too large a number was taken as the largest."""
+    done = merapi(*arguments, number)
+    assert done.status == USAGE, done
+    assert arguments[-1] in done.err and f"found {number}" in done.err
+
+
+@pytest.mark.parametrize("size", ["16777216T", "16E", "64X", "M", "0x40M", "1.5G", "64M64"])
+def test_what_is_no_size(size):
+    done = merapi("create-window", "file:/nowhere/w", "--heap", size)
+    assert done.status == USAGE, done
+    assert "--heap" in done.err and f"found {size}" in done.err
+
+
+def test_numbers_are_decimal_or_with_0x(folder):
+    for size in ("010M", "10M", "10 MiB", "10mb", "10485760", "0xa00000"):
+        path = folder / "w"
+        assert merapi("create-window", f"file:{path}", "--heap", size).status == OK, size
+        config = merapi("info", path, "--json").json()["config"]
+        assert config["region_count"] * config["region_bytes"] == 10 << 20, size
+        path.unlink()
+    assert merapi("trace", folder / "w", "--count", "08", "--grey", "0x8", "--grey", "09").status == ABSENT
+
+
 @pytest.mark.parametrize("seconds", ["1e30", "1e400", "inf", "nan", "-nan", "-1", "soon"])
 @pytest.mark.parametrize(
     "arguments",
@@ -211,6 +247,28 @@ def test_option_without_its_value(arguments):
     done = merapi(*arguments)
     assert done.status == USAGE
     assert "=: expected a value after it, found nothing" in done.err
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("load", "/nowhere/image", "/nowhere/w", "--create=false"),
+        ("run", "--dry-run=no", "java"),
+        ("list", "--json=true"),
+        ("--version=0",),
+    ],
+)
+def test_flags_have_no_value(arguments):
+    done = merapi(*arguments)
+    assert done.status == USAGE and done.out == "", done
+    assert "expected no value, found '" in done.err and "leave it out" in done.err
+
+
+@pytest.mark.parametrize("arguments", [("save", "w", ""), ("export", "w", ""), ("create-window", "w", "--shrink", "")])
+def test_empty_names(arguments):
+    done = merapi(*arguments)
+    assert done.status == USAGE
+    assert "expected a path or a name, found nothing" in done.err
 
 
 def test_options_of_the_command_are_its_own():
@@ -296,3 +354,11 @@ def test_wrong_verb():
     done = merapi("frobnicate", "--now")
     assert done.status == USAGE
     assert "expected a verb, found 'frobnicate'" in done.err
+
+
+@pytest.mark.parametrize("option", ["--foo", "-x", "--json", "--versions", "--"])
+def test_option_in_the_place_of_a_verb(option):
+    for more in ([], ["list"]):
+        done = merapi(option, *more)
+        assert done.status == USAGE
+        assert f"expected a verb, found '{option}'" in done.err

@@ -48,7 +48,7 @@ class Context : private EngineHost {
   void note(const EngineStatus& status);
   uint32_t cycle_of_fault(const EngineStatus& status, const EngineStatus& last) const;
 
-  const DeviceOptions& options_;
+  const DeviceOptions options_;
   merapi_lease* lease_;
   const std::string name_;
   const int wake_fd_;

@@ -84,6 +84,8 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   cli::take_numbers(&app);
   try {
     cli::parse(&app, argc, argv);
+    for (const std::string& window : o->windows) refuse_waves_over(part_of(window).path, o->rtl, o->windows.size());
+    refuse_waves_over(o->rtl.memory, o->rtl);
   } catch (const CLI::ParseError& e) {
     int code = app.exit(e);
     *exit_code = code == 0 ? kExitClean : kExitUsage;

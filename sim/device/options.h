@@ -49,6 +49,10 @@ inline constexpr uint32_t kRtlPatienceUs = 30'000'000;
 // another engine's result would be read as this one's.
 void add_rtl_options(CLI::App* app, CLI::Option* rtl, RtlOptions* options);
 
+// Throws CLI::ValidationError where the waveform of one of so many windows would replace what is read. Of a parsed
+// line.
+void refuse_waves_over(const std::string& read, const RtlOptions& options, uint64_t windows = 1);
+
 // What --window names: PATH, or PATH@OFFSET+BYTES for a part of a file or device.
 struct WindowPart {
   std::string path;

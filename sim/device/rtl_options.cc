@@ -39,4 +39,9 @@ void add_rtl_options(CLI::App* app, CLI::Option* rtl, RtlOptions* o) {
   from->needs(waves);
 }
 
+void refuse_waves_over(const std::string& read, const RtlOptions& o, uint64_t windows) {
+  if (o.waves.file.empty() || read.empty()) return;
+  for (uint64_t i = 1; i <= windows; i++) cli::refuse_same_file("--trace-waves", read, wave_file(o.waves.file, i));
+}
+
 }  // namespace merapi::sim

@@ -51,10 +51,13 @@ Server::~Server() {
 }
 
 bool Server::start(merapi_lease* lease, std::string name) {
+  DeviceOptions own = options_;
+  own.rtl.waves.file = wave_file(options_.rtl.waves.file, ++begun_);
+  if (!own.rtl.waves.file.empty()) spdlog::info("{}: waveform in {}", name, own.rtl.waves.file);
   try {
     // Before the context is made, which ends the lease itself.
     contexts_.reserve(contexts_.size() + 1);
-    contexts_.push_back(std::make_unique<Context>(options_, lease, std::move(name), wake_fd_));
+    contexts_.push_back(std::make_unique<Context>(own, lease, std::move(name), wake_fd_));
   } catch (const std::exception& e) {
     spdlog::error("cannot serve another window: {}", e.what());
     merapi_lease_end(lease);

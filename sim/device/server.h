@@ -39,7 +39,7 @@ class Server {
   merapi_listener* listener_ = nullptr;
   int signal_fd_ = -1;
   int wake_fd_ = -1;
-  uint64_t accepted_ = 0;
+  uint64_t accepted_ = 0, begun_ = 0;
   // Out of descriptors or memory: told once while hosts wait, and the listener is left alone until then.
   bool exhausted_ = false;
   Clock::time_point accept_again_;

@@ -81,6 +81,13 @@ void find_memory(const fs::path& folder, RtlChoice* choice) {
 
 }  // namespace
 
+std::string wave_file(const std::string& file, uint64_t window) {
+  if (file.empty() || window <= 1) return file;
+  const fs::path path = file;
+  const std::string name = path.stem().string() + "-" + std::to_string(window) + path.extension().string();
+  return (path.parent_path() / name).string();
+}
+
 RtlChoice choose_rtl(const RtlOptions& o) {
   fs::path folder = find_folder(o.folder);
   RtlChoice choice;

@@ -23,6 +23,9 @@ struct RtlOptions {
   rtl::WaveOptions waves;
 };
 
+// Where the waveform of the process' first, second, ... window goes: FILE.vcd, FILE-2.vcd, ...
+std::string wave_file(const std::string& file, uint64_t window);
+
 // What was chosen, complete.
 struct RtlChoice {
   std::string library, preset, memory_name, memory;

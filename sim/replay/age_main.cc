@@ -56,7 +56,7 @@ int act(int argc, char** argv) {
   app.set_version_flag("--version", "merapi-age " MERAPI_DEVICE_VERSION);
   std::string from, to;
   AgeOptions options;
-  app.add_option("image", from, "saved window")->required()->check(CLI::ExistingFile);
+  app.add_option("image", from, "saved window")->required()->check(merapi::cli::not_empty());
   app.add_option("aged", to, "file to write")->required()->check(merapi::cli::not_empty());
   app.add_option("--percent", options.percent, "objects that change places")
       ->capture_default_str()
@@ -65,6 +65,7 @@ int act(int argc, char** argv) {
   merapi::cli::take_numbers(&app);
   try {
     merapi::cli::parse(&app, argc, argv);
+    merapi::cli::refuse_same_file("aged", from, to);
   } catch (const CLI::ParseError& e) {
     return merapi::cli::leave(app, e) == 0 ? kDone : kUsage;
   }

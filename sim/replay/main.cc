@@ -32,7 +32,7 @@ int act(int argc, char** argv) {
   bool model = false, rtl = false, as_json = false;
   ReplayOptions options;
   DeviceOptions device_options = private_model();
-  app.add_option("image", path, "saved window")->required()->check(CLI::ExistingFile);
+  app.add_option("image", path, "saved window")->required()->check(merapi::cli::not_empty());
   auto* at = app.add_option("--socket", socket, "device process to use")->check(merapi::cli::not_empty());
   auto* own = app.add_flag("--model", model, "the functional model in this process (default)")->excludes(at);
   auto* simulated = app.add_flag("--rtl", rtl, "the tracer's RTL, simulated in this process");
@@ -49,6 +49,8 @@ int act(int argc, char** argv) {
   merapi::cli::take_numbers(&app);
   try {
     merapi::cli::parse(&app, argc, argv);
+    refuse_waves_over(path, device_options.rtl);
+    refuse_waves_over(device_options.rtl.memory, device_options.rtl);
   } catch (const CLI::ParseError& e) {
     return merapi::cli::leave(app, e) == 0 ? kRight : kUsage;
   }

@@ -27,12 +27,13 @@ int act(int argc, char** argv) {
       "merapi-strip"};
   app.set_version_flag("--version", "merapi-strip " MERAPI_DEVICE_VERSION);
   std::string from, to;
-  app.add_option("image", from, "saved window")->required()->check(CLI::ExistingFile);
+  app.add_option("image", from, "saved window")->required()->check(merapi::cli::not_empty());
   app.add_option("copy", to, "where to write; an existing file is replaced")
       ->required()
       ->check(merapi::cli::not_empty());
   try {
     merapi::cli::parse(&app, argc, argv);
+    merapi::cli::refuse_same_file("copy", from, to);
   } catch (const CLI::ParseError& e) {
     return merapi::cli::leave(app, e) == 0 ? kWritten : kUsage;
   }

@@ -106,8 +106,9 @@ def test_what_cannot_be_replayed(folder):
     text.write_text("not an image")
     run, _ = replay(text)
     refused(run, "expected a saved window at ")
-    run, _ = replay(folder / "missing")
-    assert run.returncode == 2
+    for missing in (folder / "missing", folder):
+        run, _ = replay(missing)
+        refused(run, f"expected a saved window at {missing}, found")
     image, _ = save(folder, 6)
     for socket in (folder / "nobody", text):
         for arguments in ([], ["--json"]):
@@ -211,6 +212,41 @@ def test_a_copy_on_standard_output_is_a_copy_alone(program, to, folder):
     assert "live" in run.stderr
     run, result = replay(folder / "read", "--check", "--json")
     assert run.returncode == 0 and result["checked"], run
+
+
+@pytest.mark.parametrize("program", ["merapi-strip", "merapi-age"])
+def test_a_copy_does_not_replace_its_image(program, folder):
+    image, _ = save(folder, 6)
+    content = image.read_bytes()
+    link, other = folder / "link", folder / "other"
+    link.symlink_to(image)
+    os.link(image, other)
+    for one, two in ((image, image), (image, link), (link, image), (other, link), (image, f"{folder}/./{image.name}")):
+        run = subprocess.run([binary(program), one, two], capture_output=True, text=True, timeout=60)
+        assert run.returncode == 2 and f"found {two}; choose another" in run.stderr, run
+        assert image.read_bytes() == content and link.is_symlink()
+
+
+@pytest.mark.parametrize("program", ["merapi-strip", "merapi-age"])
+def test_an_image_that_is_not_there(program, folder):
+    for missing in (folder / "missing", folder):
+        run = subprocess.run([binary(program), missing, folder / "copy"], capture_output=True, text=True, timeout=60)
+        refused(run, f"expected a saved window at {missing}, found")
+    for arguments in (["", folder / "copy"], [folder / "missing", ""]):
+        run = subprocess.run([binary(program), *arguments], capture_output=True, text=True, timeout=60)
+        assert run.returncode == 2 and "expected a path or a name, found nothing" in run.stderr, run
+
+
+def test_a_waveform_does_not_replace_the_image(folder):
+    """Also where there is no simulated tracer."""
+    image, _ = save(folder, 6)
+    link = folder / "link"
+    os.link(image, link)
+    content = image.read_bytes()
+    for file in (image, link):
+        run, _ = replay(image, "--rtl", "--preset", "sim-small", "--trace-waves", file)
+        assert run.returncode == 2 and f"found {file}; choose another" in run.stderr, run
+        assert image.read_bytes() == content
 
 
 @pytest.mark.parametrize("options", [[], ["--json"]])

@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <charconv>
 #include <cstdint>
+#include <filesystem>
 #include <iostream>
 #include <sstream>
 #include <string>
@@ -83,6 +84,16 @@ inline CLI::Option* take_size(CLI::Option* option) {
         }
       },
       ""));
+}
+
+// Throws CLI::ValidationError where the file to write, the value of `option`, is the one to read, by whatever name.
+inline void refuse_same_file(const char* option, const std::string& read, const std::string& written) {
+  namespace fs = std::filesystem;
+  std::error_code absent;
+  if (fs::equivalent(read, written, absent) ||
+      fs::absolute(read).lexically_normal() == fs::absolute(written).lexically_normal())
+    throw CLI::ValidationError(
+        option, "expected another file than the one that is read, found " + written + "; choose another");
 }
 
 // "--window= java", as a variable without a value makes it, is no window named java, and "--model=false" no other

@@ -253,8 +253,10 @@ std::vector<DeviceProcess> device_processes(const std::vector<UsedWindow>& windo
     // Num RefCount Protocol Flags Type St Inode Path; flag 0x10000 is SO_ACCEPTCON.
     std::istringstream fields(line);
     std::string number, references, protocol, flags, type, state, inode, path;
-    if ((fields >> number >> references >> protocol >> flags >> type >> state >> inode >> path) && flags == "00010000")
-      listening[inode] = path;
+    if (!(fields >> number >> references >> protocol >> flags >> type >> state >> inode) || flags != "00010000")
+      continue;
+    // One space, then the path, which may have others.
+    if (fields.get() == ' ' && std::getline(fields, path)) listening[inode] = path;
   }
   std::vector<DeviceProcess> found;
   each_process([&](int pid) {

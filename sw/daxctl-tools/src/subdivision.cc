@@ -90,7 +90,7 @@ void WindowRecord::remove(const std::string& serial, uint64_t bytes) {
 
 void WindowRecord::forget(const std::string& serial) { all_.erase(serial); }
 
-void WindowRecord::save() const {
+int WindowRecord::save() const {
   const std::filesystem::path target = path(), part = path() + ".part";
   std::error_code error;
   std::filesystem::create_directories(target.parent_path(), error);
@@ -101,10 +101,12 @@ void WindowRecord::save() const {
     if (!out.flush()) error.assign(errno != 0 ? errno : EIO, std::generic_category());
   }
   if (!error) std::filesystem::rename(part, target, error);
-  if (error) {
-    unlink(part.c_str());
-    say("cannot write " + target.string() + ", so windows are not made again after a reboot: " + error.message());
-  }
+  if (error) unlink(part.c_str());
+  return error.value();
+}
+
+std::string WindowRecord::unwritten(int code, const std::string& consequence) {
+  return "expected to write " + path() + ", found: " + strerror(code) + "; " + consequence;
 }
 
 std::string serial_of(const DaxDevice& device) {

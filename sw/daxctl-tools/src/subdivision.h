@@ -26,8 +26,10 @@ class WindowRecord {
   void add(const std::string& serial, uint64_t bytes);
   void remove(const std::string& serial, uint64_t bytes);
   void forget(const std::string& serial);
-  // Says so when it cannot be written: the windows are there nevertheless.
-  void save() const;
+  // 0, or the errno value that says why it cannot be written: what it is of has been done nevertheless.
+  int save() const;
+  // What is told of it, and what follows.
+  static std::string unwritten(int code, const std::string& consequence);
 
  private:
   std::map<std::string, std::vector<uint64_t>> all_;

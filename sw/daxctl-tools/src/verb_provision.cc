@@ -6,9 +6,11 @@
 #include <pwd.h>
 #include <unistd.h>
 
+#include <charconv>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "cli.h"
 #include "options.h"
@@ -24,19 +26,46 @@ struct Options {
   bool as_json = false;
 };
 
-// USER or USER:GROUP as chown(1) has it.
-void give_to(const std::string& owner, const std::string& path) {
-  const size_t colon = owner.find(':');
-  const passwd* user = getpwnam(owner.substr(0, colon).c_str());
-  if (user == nullptr) throw Failure(kUsage, "expected a user name in --owner, found '" + owner + "'");
-  const uid_t uid = user->pw_uid;
-  gid_t gid = user->pw_gid;
-  if (colon != std::string::npos) {
-    const group* g = getgrnam(owner.substr(colon + 1).c_str());
-    if (g == nullptr) throw Failure(kUsage, "expected a group name in --owner, found '" + owner + "'");
-    gid = g->gr_gid;
-  }
-  if (chown(path.c_str(), uid, gid) < 0) throw system_failure(errno, "cannot give " + path + " to " + owner);
+// -1: stays as it is, as for chown(2).
+struct Owner {
+  uid_t user = uid_t(-1);
+  gid_t group = gid_t(-1);
+};
+
+// A user's or group's number, which need not have a name. The largest is chown(2)'s for none.
+std::optional<uint32_t> id_of(const std::string& text) {
+  uint32_t id = 0;
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, id);
+  if (error != std::errc() || rest != end || id == UINT32_MAX) return std::nullopt;
+  return id;
+}
+
+// USER or USER:GROUP, each a name or else a number as chown(1) has it; without a group that of the user, if known.
+Owner owner_of(const std::string& text) {
+  Owner owner;
+  const size_t colon = text.find(':');
+  const std::string user_name = text.substr(0, colon);
+  const std::optional<uint32_t> user_id = id_of(user_name);
+  const passwd* user = getpwnam(user_name.c_str());
+  if (user == nullptr && user_id) user = getpwuid(*user_id);
+  if (user == nullptr && !user_id)
+    throw Failure(kUsage, "expected a user's name or number in --owner, found '" + text + "'");
+  owner.user = user != nullptr ? user->pw_uid : *user_id;
+  if (user != nullptr) owner.group = user->pw_gid;
+  if (colon == std::string::npos) return owner;
+  const std::string group_name = text.substr(colon + 1);
+  const std::optional<uint32_t> group_id = id_of(group_name);
+  const group* named = getgrnam(group_name.c_str());
+  if (named == nullptr && !group_id)
+    throw Failure(kUsage, "expected a group's name or number in --owner, found '" + text + "'");
+  owner.group = named != nullptr ? named->gr_gid : *group_id;
+  return owner;
+}
+
+void give_to(const Owner& owner, const std::string& path) {
+  if (chown(path.c_str(), owner.user, owner.group) == 0) return;
+  throw system_failure(errno, "cannot give " + path + " to the user " + std::to_string(owner.user));
 }
 
 void tell(const Provisioning& work, const json& result, bool as_json) {
@@ -49,16 +78,19 @@ void tell(const Provisioning& work, const json& result, bool as_json) {
 }
 
 int provision(const Options& o) {
+  // Before anything is made: a wrong name would be told of a region that stays.
+  std::optional<Owner> owner;
+  if (!o.owner.empty()) owner = owner_of(o.owner);
   Provisioning work(o.patience);
   DaxDevice device = work.provision(o.target, o.type);
   json windows = json::array();
   for (const DaxDevice& further : restore_windows(&work, device)) {
-    if (!o.owner.empty() && further.name != device.name) give_to(o.owner, further.path);
+    if (owner && further.name != device.name) give_to(*owner, further.path);
     windows.push_back("dax:" + further.path);
   }
   // It may have given room to others.
   if (const auto again = find_dax(device.name)) device = *again;
-  if (!o.owner.empty()) give_to(o.owner, device.path);
+  if (owner) give_to(*owner, device.path);
   const std::string window = "dax:" + device.path;
   tell(work,
        {{"window", window},
@@ -77,11 +109,17 @@ int release(const Options& o) {
   Provisioning work(o.patience);
   WindowRecord record;
   const std::string serial = work.release(o.target);
+  int unrecorded = 0;
   if (!serial.empty() && !record.of(serial).empty()) {
     record.forget(serial);
-    record.save();
+    unrecorded = record.save();
   }
   tell(work, {{"changed", !work.did().empty()}, {"found", work.found()}, {"did", work.did()}}, o.as_json);
+  if (unrecorded != 0)
+    throw Failure(exit_of(unrecorded),
+                  WindowRecord::unwritten(unrecorded,
+                                          "the region is gone, but the next 'merapi provision' makes its further "
+                                          "windows again: make that file writable, and release the region then"));
   return kOk;
 }
 
@@ -94,7 +132,7 @@ void add_provision(Cli& cli) {
                        [p] { return provision(*p); });
   verb.option("target", p->target, "memN, regionN or daxX.Y (default: the only one there is)");
   verb.option("--type", p->type, "memory to use of an expander (default: what it has)").one_of({"ram", "pmem"});
-  verb.option("--owner", p->owner, "give the device node to USER[:GROUP]");
+  verb.option("--owner", p->owner, "give the device node to USER[:GROUP]").not_empty();
   verb.option("--patience", p->patience, "seconds to wait for the kernel to show what was made")
       .with_default()
       .between(0.0, 600.0);

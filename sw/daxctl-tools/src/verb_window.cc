@@ -67,7 +67,8 @@ int create_dax(const CreateOptions& o) {
   const DaxDevice made = make_window(&work, *sibling, o.size, o.shrink);
   if (const std::string serial = serial_of(made); !serial.empty()) {
     record.add(serial, made.bytes);
-    record.save();
+    if (const int code = record.save(); code != 0)
+      say(WindowRecord::unwritten(code, "the window is there, but is not made again after a reboot"));
   }
   if (o.as_json) {
     print({{"window", "dax:" + made.path}, {"bytes", made.bytes}, {"did", work.did()}});
@@ -98,6 +99,7 @@ int create(const CreateOptions& o) {
 int destroy(const DestroyOptions& o) {
   Provisioning work(10);
   std::vector<std::string> did;
+  int unrecorded = 0;
   if (const auto device = find_dax(o.window)) {
     Provisioning::require_unused(*device);
     if (device->name.substr(device->name.find('.')) == ".0")
@@ -110,7 +112,7 @@ int destroy(const DestroyOptions& o) {
     work.change({"daxctl", "destroy-device", device->name}, "see dmesg");
     if (!serial.empty()) {
       record.remove(serial, device->bytes);
-      record.save();
+      unrecorded = record.save();
     }
     did = work.did();
   } else {
@@ -136,6 +138,11 @@ int destroy(const DestroyOptions& o) {
   } else {
     for (const std::string& line : did) printf("did    %s\n", line.c_str());
   }
+  if (unrecorded != 0)
+    throw Failure(exit_of(unrecorded),
+                  WindowRecord::unwritten(unrecorded,
+                                          "the window is gone, but the next 'merapi provision' makes it again: make "
+                                          "that file writable, and destroy the window then"));
   return kOk;
 }
 

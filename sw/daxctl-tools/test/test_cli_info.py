@@ -108,6 +108,14 @@ def test_list_shows_window_host_and_tracer(device, start):
     assert tracer["windows"] == 1
 
 
+def test_list_shows_all_of_a_socket_s_path(folder, start):
+    socket = folder / "a socket  of mine"
+    device = start(binary("merapi-device"), "--model", "--socket", socket)
+    device.wait_line("ready")
+    tracer = next(t for t in merapi("list", "--json").json()["tracers"] if t["pid"] == device.pid)
+    assert tracer["sockets"] == [str(socket)]
+
+
 def test_list_shows_expanders_regions_and_dax(system):
     system.expander("mem0")
     system.expander("mem1")

@@ -65,6 +65,27 @@ def test_from_bare_then_nothing_then_back(bare):
     assert bare.run("provision", "mem0").status == OK
 
 
+@pytest.mark.parametrize(
+    "owner", ("", ":", "no-such-user", "0:no-such-group", "0:", ":0", "-1", "0x0", "4294967295", "4294967296")
+)
+def test_owner_that_nobody_is_changes_nothing(bare, owner):
+    done = bare.run("provision", "mem0", "--owner", owner)
+    assert done.status == USAGE, done
+    assert "expected" in done.err and owner in done.err
+    assert bare.calls() == []
+
+
+def test_owner_by_number(bare):
+    """Also of a user and a group without names, where this one may give files away."""
+    user, group = (1234567, 7654321) if os.geteuid() == 0 else (os.getuid(), os.getgid())
+    done = bare.run("provision", "mem0", "--owner", f"{user}:{group}")
+    assert done.status == OK, done
+    node = (bare.dev / "dax0.0").stat()
+    assert (node.st_uid, node.st_gid) == (user, group)
+    assert bare.run("provision", "mem0", "--owner", str(user)).status == OK
+    assert (bare.dev / "dax0.0").stat().st_uid == user
+
+
 WINDOWS = (
     ("decoder0.0", 1, 0),  # full
     ("decoder0.1", 2, 1 << 30),  # two host bridges take turns
@@ -448,9 +469,44 @@ def test_damaged_record_is_told_before_anything_is_changed(divided, text):
     assert divided.run("destroy-window", "dax0.1").status == OK
 
 
+def no_room_for_the_record(system):
+    (system.folder / "state/windows.json.part").mkdir(parents=True)
+
+
+def test_window_that_stays_in_the_record_is_told(divided):
+    """The status said that it was gone for good, and the message that it was not made again."""
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    record = divided.folder / "state/windows.json"
+    no_room_for_the_record(divided)
+    done = divided.run("destroy-window", "dax0.1", "--json")
+    assert done.status == ABSENT, done
+    assert (
+        f"expected to write {record}, found: Is a directory; the window is gone, but the next 'merapi provision'"
+        in (done.err)
+    )
+    assert "after a reboot" not in done.err
+    assert done.json()["did"][-1] == "daxctl destroy-device dax0.1"
+    assert json.loads(record.read_text()) == {"0x1": [128 << 20]}
+    (divided.folder / "state/windows.json.part").rmdir()
+    shutil.rmtree((divided.sys / "bus/dax/devices/dax0.0").resolve().parent / "dax0.1")
+    assert divided.run("provision", "mem0", "--json").json()["further_windows"] == [f"dax:{divided.dev}/dax0.1"]
+    assert divided.run("destroy-window", "dax0.1").status == OK
+    assert json.loads(record.read_text()) == {}
+
+
+def test_windows_of_a_released_region_that_stay_in_the_record_are_told(divided):
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    no_room_for_the_record(divided)
+    done = divided.run("release", "mem0", "--json")
+    assert done.status == ABSENT, done
+    assert "the next 'merapi provision' makes its further windows again" in done.err
+    assert "after a reboot" not in done.err
+    assert done.json()["did"][-1] == "cxl destroy-region region0"
+
+
 def test_record_that_cannot_be_written_leaves_nothing_behind(divided):
     state = divided.folder / "state"
-    (state / "windows.json.part").mkdir(parents=True)
+    no_room_for_the_record(divided)
     done = divided.run("create-window", "dax0.0", "--size", "128M")
     assert done.status == OK
     assert "not made again after a reboot" in done.err and "Success" not in done.err

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 // merapi-pci-front: the tracer as a PCI function of a virtual machine, over vfio-user. It owns the socket for as long
-// as the machine runs, since the client does not connect a second time; the engine behind it may come and go.
+// as the machine runs, since the client does not connect a second time; the engine behind it may come and go. See
+// merapi-pci-front.1.
 #include <signal.h>
 #include <stdio.h>
 #include <sys/signalfd.h>
@@ -11,6 +12,7 @@
 
 #include "engine.h"
 #include "merapi/contract.h"
+#include "sw/cli/command_line.h"
 #include "tracer_function.h"
 #include "vfio_user.h"
 #include "window.h"
@@ -24,12 +26,14 @@ int main(int argc, char** argv) {
                                         std::to_string(MERAPI_VERSION_MINOR) + ")");
   std::string socket, path;
   std::vector<std::string> command;
-  app.add_option("--socket", socket, "listen at this unix socket")->required();
-  app.add_option("--window", path, "the file that is the expander's memory")->required();
+  app.add_option("--socket", socket, "listen at this unix socket")->required()->check(merapi::cli::not_empty());
+  app.add_option("--window", path, "the file that is the expander's memory")
+      ->required()
+      ->check(merapi::cli::not_empty());
   app.add_option("engine", command, "the engine's command line, after --; {window}: the part of the file to trace")
       ->required();
   try {
-    app.parse(argc, argv);
+    merapi::cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {
     return app.exit(e) == 0 ? 0 : 2;
   }

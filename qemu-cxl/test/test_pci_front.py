@@ -5,6 +5,7 @@ import array
 import contextlib
 import mmap
 import os
+import re
 import select
 import signal
 import socket
@@ -105,6 +106,35 @@ def served(tmp_path):
         yield client, page
         client.close()
         page.close()
+
+
+def run_front(*arguments):
+    if not FRONT.exists():
+        pytest.skip(f"expected {FRONT}, found nothing; run 'make qemu-setup'")
+    return subprocess.run([FRONT, *arguments], capture_output=True, text=True, timeout=30)
+
+
+def test_options_are_documented():
+    done = run_front("--help")
+    assert done.returncode == 0
+    offered = set(re.findall(r"^ +(?:-\w,)?(--[a-z][a-z-]+)", done.stdout, re.M))
+    page = (ROOT / "qemu-cxl/pci/merapi-pci-front.1").read_text()
+    own = page.partition(".SH EXAMPLE")[0]
+    assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", own)) == offered
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--socket", "", "--window", "/nowhere/w", "--", "sleep"),
+        ("--socket", "/nowhere/s", "--window=", "--", "sleep"),
+        ("--socket", "/nowhere/s", "--window", "", "--", "sleep"),
+        ("--socket", "/nowhere/s", "--window", "/nowhere/w", "--version=no", "--", "sleep"),
+    ],
+)
+def test_wrong_command_line(arguments):
+    done = run_front(*arguments)
+    assert done.returncode == 2 and "expected" in done.stderr, done
 
 
 def event(page, value):

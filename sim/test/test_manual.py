@@ -10,7 +10,9 @@ import pytest
 from device_processes import binary
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGES = sorted(p for folder in ("sim", "sw") for p in (ROOT / folder).rglob("*.[1-8]*") if p.suffix[1:].isalnum())
+PAGES = sorted(
+    p for folder in ("sim", "sw", "qemu-cxl") for p in (ROOT / folder).rglob("*.[1-8]*") if p.suffix[1:].isalnum()
+)
 
 
 def options_of(text):

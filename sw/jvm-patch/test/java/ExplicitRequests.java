@@ -35,10 +35,6 @@ public final class ExplicitRequests {
                 System.gc();
                 Stress.check(kept[0].intact(i).id == i, "node %d is another", i);
                 kept = null;
-                if (i % 4 == 0) {
-                    // Time to fill the heap, also on a busy machine: requests are there all the time otherwise.
-                    Thread.sleep(20);
-                }
                 System.gc();
                 Stress.check(dead.get() == null, "request %d: an old object that was dead is still there", i);
             }

@@ -277,7 +277,8 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     (!entryThere && !running && offer.io.empty && !done.valid && (!inCycle || page.idle))
   io.step := state.asUInt
   // A fault's own entry is on its way, unless it waits for room.
-  private val told = (io.reportsEmpty && RegNext(io.reportsEmpty, false.B) && !done.valid) || (faulted && io.reportsFull)
+  private val told =
+    (io.reportsEmpty && RegNext(io.reportsEmpty, false.B) && !done.valid) || (faulted && io.reportsFull)
   io.sleeping := state === State.Pace && nothingToDo && !pending && (!attached || !indexDirty) &&
     (told || !attached || paused)
 

@@ -33,7 +33,7 @@ class ControlPorts(p: TracerParameters) extends Bundle {
   val produced     = Input(UInt(64.W))
   val reportsEmpty = Input(Bool())
   val reportsFull  = Input(Bool())
-  val doneWaits    = Input(Bool())  // an answer to a command is not written yet
+  val doneWaits    = Input(Bool()) // an answer to a command is not written yet
   // Counters and page
   val clearCounters = Output(Bool())
   val pauseTime     = Valid(UInt(64.W))

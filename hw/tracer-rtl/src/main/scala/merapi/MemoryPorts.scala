@@ -49,7 +49,7 @@ class MemoryPorts(
     val suppress    = Input(Bool())
     val block       = Input(Bool()) // take no request of those clients at all: what is outstanding ends
     val fault       = Valid(new FaultReport)
-    val failed      = Output(Vec(exemptWriters, Bool())) // beside `done` of those: the write was not made
+    val failed     = Output(Vec(exemptWriters, Bool()))    // beside `done` of those: the write was not made
     val readLines  = Output(UInt(log2Ceil(p.ports + 1).W)) // answers taken from the memory in this cycle
     val wroteLines = Output(UInt(log2Ceil(p.ports + 1).W))
     val quiet      = Output(Bool())                        // with block: nothing of any client is outstanding

@@ -397,8 +397,8 @@ class ScanLane(p: TracerParameters) extends Module {
   inFlight := inFlight + (allocate || takePiece) - (sized +& walk.io.end.valid) - (evaluate.io.settled.valid +& stale)
   assert(inFlight === PopCount(~free), "slots in use that are not counted")
   // Which slots have a next line is known late in the cycle: what that changes here is done in the next.
-  private val detoured = RegNext(detour.fire, false.B)
-  private val detourOf = bitOf(RegNext(detour.bits.slot))
+  private val detoured     = RegNext(detour.fire, false.B)
+  private val detourOf     = bitOf(RegNext(detour.bits.slot))
   private val detouredSize = RegNext(detour.bits.phase) === Phase.Size
   toForget := Mux(RegNext(next.valid, false.B), bitOf(RegNext(next.bits.slot)), 0.U) | Mux(detoured, detourOf, 0.U)
   begun := fresh |

@@ -45,6 +45,11 @@ def simulated_tracer():
     return RTL
 
 
+def run(*arguments):
+    """A device process that ends by itself."""
+    return subprocess.run([binary("merapi-device"), *map(str, arguments)], capture_output=True, text=True, timeout=30)
+
+
 class Device:
     def __init__(self, *arguments, engine=("--model",)):
         command = [binary("merapi-device"), *engine, "--json", "--log-level", "debug", *arguments]

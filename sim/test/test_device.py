@@ -16,17 +16,13 @@ from pathlib import Path
 
 import pytest
 from device import realtime_permitted
-from device_processes import binary, finish, wait_until
+from device_processes import binary, finish, run, wait_until
 
 ROOT = Path(__file__).resolve().parents[2]
 # Offsets of docs/contract.md.
 VERSION, GENERATION, DEVICE_IDENTITY, DEVICE_GENERATION, FAULT = 8, 0x200, 0x400, 0x440, 0x500
 DIRECTORY, BEGIN_CYCLE = 0x80, 1
 DEVICE_MAGIC, IDLE, BAD_MAGIC, BAD_VERSION = 0x43525452, 3, 1, 2
-
-
-def run(*arguments):
-    return subprocess.run([binary("merapi-device"), *map(str, arguments)], capture_output=True, text=True, timeout=30)
 
 
 def map_file(path, length=0):
@@ -99,58 +95,6 @@ def test_numbers_are_decimal_or_with_0x(start, folder):
         window = folder / size
         start("--window", window, "--size", size).wait_event("ready")
         assert window.stat().st_size == 100 << 20, size
-
-
-# A simulated tracer that writes its waveform and ends.
-WAVES = """
-#include <fstream>
-#include <stdexcept>
-#include "sim/rtl/plugin.h"
-using namespace merapi::sim;
-extern "C" {
-uint32_t merapi_rtl_tag() { return rtl::kPluginTag; }
-Engine* merapi_rtl_make(const WindowMemory&, EngineHost*, const rtl::PluginRequest& request) {
-  std::ofstream(request.waves.file) << "waves";
-  throw std::runtime_error("written");
-}
-}
-"""
-
-
-@pytest.fixture
-def waves(folder):
-    """Arguments of a device with a simulated tracer, up to the file of its waveform."""
-    (folder / "plugin.cc").write_text(WAVES)
-    library = folder / "merapi-rtl-none-waves.so"
-    include = ["-I", ROOT, "-I", ROOT / "sw/libmerapi/include"]
-    command = ["c++", "-std=c++20", "-shared", "-fPIC", *include, folder / "plugin.cc", "-o", library]
-    subprocess.run(command, check=True, timeout=120)
-    return ["--rtl", "--preset", "none", "--rtl-folder", folder, "--size", "64M", "--trace-waves"]
-
-
-def test_each_window_has_a_waveform(waves, folder):
-    """All wrote into one file."""
-    windows = [word for name in "abc" for word in ("--window", folder / name)]
-    result = run(*waves, folder / "w.vcd", *windows)
-    assert result.returncode == 4, result
-    for file in ("w.vcd", "w-2.vcd", "w-3.vcd"):
-        assert (folder / file).read_text() == "waves"
-        assert f"waveform in {folder}/{file}" in result.stderr
-
-
-def test_a_waveform_replaces_no_window(waves, folder):
-    window, further, link = folder / "w", folder / "v-2", folder / "link"
-    link.symlink_to(window)
-    for file in (window, link, folder / "v"):
-        further.write_bytes(b"")
-        window.write_bytes(bytes(1 << 20))
-        result = run(*waves, file, "--window", f"{window}@0+1048576", "--window", further)
-        assert result.returncode == 2 and "expected another file" in result.stderr, result
-        assert window.stat().st_size == 1 << 20
-    memory = folder / "memory.ini"
-    memory.write_text("[timing]")
-    result = run(*waves, memory, "--window", window, "--memory", memory)
-    assert result.returncode == 2 and memory.read_text() == "[timing]", result
 
 
 def test_cannot_serve(folder):

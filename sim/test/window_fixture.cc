@@ -164,7 +164,7 @@ void WindowHost::submit(merapi_submission e) {
   auto* ring = reinterpret_cast<merapi_submission*>(window.area(MERAPI_AREA_SUBMISSION));
   ring[produced % window.shape.submission_entries] = e;
   host()->submission_produced = ++produced;
-  host()->doorbell++;
+  ring_doorbell();
 }
 
 void WindowHost::begin(uint32_t bitmap) {
@@ -233,20 +233,21 @@ uint64_t WindowHost::counter(int which) const {
   return window.control<merapi_counters>(MERAPI_COUNTERS_OFFSET)->value[which];
 }
 
+void WindowHost::ring_doorbell() { host()->doorbell++; }
 void WindowHost::request_pause() {
   request()->pause++;
-  host()->doorbell++;
+  ring_doorbell();
 }
 bool WindowHost::pause_acknowledged() const { return ack()->pause == request()->pause; }
 void WindowHost::resume() {
   request()->resume = request()->pause;
-  host()->doorbell++;
+  ring_doorbell();
 }
 bool WindowHost::resume_acknowledged() const { return ack()->resume == request()->resume; }
 void WindowHost::abort() {
   request()->abort++;
   request()->resume = request()->pause;
-  host()->doorbell++;
+  ring_doorbell();
 }
 bool WindowHost::abort_acknowledged() const { return ack()->abort == request()->abort; }
 

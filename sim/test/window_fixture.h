@@ -125,6 +125,8 @@ class WindowHost {
   const merapi_fault_record& fault() const;
   uint32_t state() const;
   uint64_t counter(int which) const;
+  // So that a device that sleeps looks at the host; what is asked for below does so by itself.
+  void ring_doorbell();
   void request_pause();
   bool pause_acknowledged() const;
   void resume();

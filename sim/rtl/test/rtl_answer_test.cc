@@ -50,7 +50,7 @@ class RtlAnswers : public testing::Test {
   }
   // As a device process runs it: until it sleeps after a look at the host that began now or later.
   bool answers_doorbell() {
-    window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->doorbell++;
+    machine_->ring_doorbell();
     const uint64_t looks = machine_->simulation->looks();
     return machine_->run_until(
         [&] { return machine_->simulation->sleeping() && machine_->simulation->looks() > looks; }, 20'000);
@@ -160,7 +160,7 @@ TEST_F(RtlAnswers, ErrorsWhileAFaultIsPublished) {
       ASSERT_EQ(machine_->fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_COMMAND));
       machine_->complete();
       look = reads + 1;
-      window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->doorbell++;
+      machine_->ring_doorbell();
       machine_->run(3000);
       ASSERT_NE(own, 0u) << "no entry, a latency of " << latency << ", read " << failing_read - look << ", write "
                          << failing_write << ", fault " << machine_->fault().code << " of " << std::hex

@@ -217,7 +217,7 @@ class RtlPauseCompletions : public RtlPauseFullRing {
     const std::vector<uint8_t> before(window_.base + ring.offset, window_.base + ring.offset + ring.size);
     for (uint64_t some : {1, 7, 30, 64}) {
       read(some);
-      window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->doorbell++;
+      machine_->ring_doorbell();
       machine_->run(5000);
       EXPECT_EQ(machine_->completed(), completed);
       EXPECT_TRUE(std::memcmp(before.data(), window_.base + ring.offset, ring.size) == 0) << "the ring was written";

@@ -201,6 +201,9 @@ class MockSystem:
         path = self.folder / "calls"
         return path.read_text().splitlines() if path.exists() else []
 
+    def changes(self):
+        return [call for call in self.calls() if not call.startswith("cxl list")]
+
     def expander(self, name, volatile=512 << 20, persistent=0, driver="cxl_mem"):
         base = f"devices/pci0000:0c/0000:0d:00.0/{name}"
         self.write(f"{base}/ram/size", hex(volatile))

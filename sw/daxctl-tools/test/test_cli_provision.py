@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""merapi provision, release, create-window and destroy-window against a mock sysfs tree; window files for real."""
+"""merapi provision and release against a mock sysfs tree."""
 
 import json
 import os
-import shutil
 
 import pytest
-from cli_harness import ABSENT, BUSY, DENIED, FOUND, OK, USAGE, Process, binary, merapi
+from cli_harness import ABSENT, BUSY, DENIED, FOUND, OK, USAGE, merapi
 
 # What a kernel does when cxl makes a region on mem0: the region, its decoder, and the dax device appear.
 CREATE_REGION = """
@@ -31,10 +30,6 @@ esac
 """
 
 
-def changes(system):
-    return [call for call in system.calls() if not call.startswith("cxl list")]
-
-
 @pytest.fixture
 def bare(system):
     system.expander("mem0")
@@ -49,16 +44,16 @@ def test_from_bare_then_nothing_then_back(bare):
     assert result["window"] == f"dax:{bare.dev}/dax0.0"
     assert result["bytes"] == 512 << 20
     assert result["changed"]
-    assert changes(bare) == ["cxl create-region -m -t ram -w 1 -d decoder0.0 mem0"]
+    assert bare.changes() == ["cxl create-region -m -t ram -w 1 -d decoder0.0 mem0"]
     # Again, by every name it has: found, nothing done.
     for name in ("mem0", "region0", "dax0.0", "/dev/dax0.0"):
         again = bare.run("provision", name, "--json")
         assert again.status == OK, again.err
         assert again.json()["window"] == result["window"]
         assert not again.json()["changed"]
-    assert len(changes(bare)) == 1
+    assert len(bare.changes()) == 1
     assert bare.run("release", "mem0").status == OK
-    assert changes(bare)[1:] == ["cxl disable-region region0", "cxl destroy-region region0"]
+    assert bare.changes()[1:] == ["cxl disable-region region0", "cxl destroy-region region0"]
     # Released already: says so, changes nothing.
     done = bare.run("release", "mem0", "--json")
     assert done.status == OK and not done.json()["changed"]
@@ -107,7 +102,7 @@ def test_a_window_with_room_that_leads_to_the_expander_alone(bare):
         "cxl", CREATE_REGION.replace("  list) echo", f"  list) echo '{decoders(WINDOWS)}'; exit;;\n  other) echo")
     )
     assert bare.run("provision", "mem0").status == OK
-    assert changes(bare) == ["cxl create-region -m -t ram -w 1 -d decoder0.2 mem0"]
+    assert bare.changes() == ["cxl create-region -m -t ram -w 1 -d decoder0.2 mem0"]
 
 
 def test_windows_that_interleave_host_bridges_are_refused(bare):
@@ -115,7 +110,7 @@ def test_windows_that_interleave_host_bridges_are_refused(bare):
     done = bare.run("provision", "mem0")
     assert done.status == ABSENT
     assert "decoder0.1" in done.err and "whole objects" in done.err
-    assert changes(bare) == []
+    assert bare.changes() == []
 
 
 def test_expander_without_a_driver(system):
@@ -123,7 +118,7 @@ def test_expander_without_a_driver(system):
     done = system.run("provision", "mem0", "--patience", "0.2")
     assert done.status == ABSENT
     assert "cxl_mem" in done.err
-    assert changes(system) == []
+    assert system.changes() == []
 
 
 def test_region_refused_by_the_kernel(bare):
@@ -150,7 +145,7 @@ def test_interleaved_region_is_refused(system):
         done = system.run("provision", name)
         assert done.status == ABSENT, name
         assert "interleaved over 2" in done.err and "whole objects" in done.err
-    assert changes(system) == []
+    assert system.changes() == []
 
 
 def test_interleaved_pmem_region_is_refused(system):
@@ -173,7 +168,7 @@ def test_pmem_region_gets_a_devdax_namespace(system):
     done = system.run("provision", "region5", "--json")
     assert done.status == OK, done.err
     assert done.json()["window"] == f"dax:{system.dev}/dax5.0"
-    assert changes(system) == ["ndctl create-namespace -m devdax -a 2M -r region5"]
+    assert system.changes() == ["ndctl create-namespace -m devdax -a 2M -r region5"]
     assert not system.run("provision", "region5", "--json").json()["changed"]
 
 
@@ -186,7 +181,7 @@ def test_pmem_namespace_is_released(system):
     )
     done = system.run("release", "region5", "--json")
     assert done.status == OK, done.err
-    assert changes(system) == ["ndctl list -N -r region5", "ndctl destroy-namespace -f namespace5.0"]
+    assert system.changes() == ["ndctl list -N -r region5", "ndctl destroy-namespace -f namespace5.0"]
     assert done.json()["did"] == ["ndctl destroy-namespace -f namespace5.0"]
 
 
@@ -198,7 +193,7 @@ def test_persistent_expander(system):
     system.write("bus/nd/devices/region3/mappings", 1)
     system.write("bus/nd/devices/region3/resource", "0x100000000")
     done = system.run("provision", "mem0", "--patience", "0.1")
-    assert changes(system) == ["ndctl create-namespace -m devdax -a 2M -r region3"]
+    assert system.changes() == ["ndctl create-namespace -m devdax -a 2M -r region3"]
     assert done.status == ABSENT, "the mock makes no device"
 
 
@@ -211,7 +206,7 @@ def test_onlined_as_system_memory_is_taken_back(system):
     )
     done = system.run("provision", "dax0.0", "--json")
     assert done.status == OK, done.err
-    assert changes(system) == ["daxctl reconfigure-device -m devdax -f dax0.0"]
+    assert system.changes() == ["daxctl reconfigure-device -m devdax -f dax0.0"]
 
 
 def test_onlined_as_system_memory_and_kept_by_the_kernel(system):
@@ -235,7 +230,7 @@ def test_missing_module(bare):
     done = bare.run("provision", "mem0")
     assert done.status == ABSENT
     assert "dax_cxl" in done.err
-    assert changes(bare) == ["modprobe dax_cxl"]
+    assert bare.changes() == ["modprobe dax_cxl"]
 
 
 def test_missing_program(bare):
@@ -261,7 +256,7 @@ def test_busy_device_is_not_released(system):
         done = system.run("release", "mem0")
     assert done.status == BUSY
     assert str(os.getpid()) in done.err
-    assert changes(system) == []
+    assert system.changes() == []
 
 
 def test_tracer_beside_the_expander_is_bounded(system):
@@ -315,7 +310,7 @@ def test_region_over_more_expanders_than_there_are(system, ways):
     assert done.status == ABSENT and f"interleaved over {ways}" in done.err
     assert f"{ways} way(s)" in system.run("list", timeout=60).out
     assert system.run("doctor", timeout=60).status == FOUND
-    assert changes(system) == []
+    assert system.changes() == []
 
 
 @pytest.mark.parametrize("ways", ("", "-1", "4294967297 ", "18446744073709551616", "one", "\0"))
@@ -329,14 +324,14 @@ def test_region_without_a_number_of_expanders(system, ways):
         assert done.status == ABSENT
         assert "interleave" in done.err and "cxl destroy-region region0" in done.err
     assert system.run("doctor", timeout=60).status == FOUND
-    assert changes(system) == []
+    assert system.changes() == []
 
 
 def test_pmem_region_of_unknown_devices(system):
     system.write("bus/nd/devices/region5/size", 1 << 30)
     done = system.run("provision", "region5")
     assert done.status == ABSENT and "region5 without a number in mappings" in done.err
-    assert changes(system) == []
+    assert system.changes() == []
 
 
 def test_folders_that_are_no_dax_devices(system):
@@ -364,7 +359,7 @@ def test_listing_of_another_form(bare, listing):
     bare.program("cxl", CREATE_REGION.replace("  list) echo", f"  list) cat {bare.folder}/listing;;\n  other) echo"))
     done = bare.run("provision", "mem0")
     assert done.status == OK, done.err
-    assert len(changes(bare)) == 1
+    assert len(bare.changes()) == 1
 
 
 def test_nothing_of_that_name(system):
@@ -379,200 +374,3 @@ def test_several_expanders_need_a_name(system):
     done = system.run("provision")
     assert done.status == USAGE
     assert "mem0, mem1" in done.err
-
-
-# ------------------------------------------------------------------ windows
-
-SUBDIVIDE = """
-case "$1" in
-  create-device)
-    d=$(dirname $(readlink -f $SYS/bus/dax/devices/dax0.0))/dax0.1
-    mkdir -p $d/mapping0 $EXTRA; : > $d/mapping; echo $5 > $d/size; echo 2097152 > $d/align
-    echo 0x118000000 > $d/resource
-    ln -s $SYS/bus/dax/drivers/device_dax $d/driver; ln -s $d $SYS/bus/dax/devices/dax0.1; : > $DEV/dax0.1;;
-  destroy-device) rm $SYS/bus/dax/devices/dax0.1 $DEV/dax0.1;;
-esac
-"""
-
-
-@pytest.fixture
-def divided(system):
-    system.expander("mem0")
-    system.region("region0", ["mem0"])
-    system.dax("dax0.0")
-    system.free = "devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax_region/available_size"
-    system.write(system.free, 256 << 20)
-    system.program("daxctl", SUBDIVIDE)
-    return system
-
-
-def test_second_window_and_its_end(divided):
-    done = divided.run("create-window", "dax0.0", "--size", "128M", "--json")
-    assert done.status == OK, done.err
-    assert done.json()["window"] == f"dax:{divided.dev}/dax0.1"
-    assert changes(divided) == [f"daxctl create-device -r 0 -s {128 << 20} -a 2097152"]
-    assert divided.run("destroy-window", "dax0.1").status == OK
-    assert changes(divided)[1:] == ["daxctl disable-device dax0.1", "daxctl destroy-device dax0.1"]
-
-
-def test_windows_are_made_again_after_a_reboot(divided):
-    """The kernel has forgotten the second device; provision makes it of the record, once."""
-    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
-    record = divided.folder / "state/windows.json"
-    assert json.loads(record.read_text()) == {"0x1": [128 << 20]}
-    (divided.sys / "bus/dax/devices/dax0.1").unlink()
-    (divided.dev / "dax0.1").unlink()
-    shutil.rmtree((divided.sys / "bus/dax/devices/dax0.0").resolve().parent / "dax0.1")
-    done = divided.run("provision", "mem0", "--json")
-    assert done.status == OK, done.err
-    assert done.json()["further_windows"] == [f"dax:{divided.dev}/dax0.1"]
-    assert done.json()["did"] == [f"daxctl create-device -r 0 -s {128 << 20} -a 2097152"]
-    again = divided.run("provision", "mem0", "--json").json()
-    assert not again["changed"] and again["further_windows"] == done.json()["further_windows"]
-    # What was taken away on purpose stays away.
-    assert divided.run("destroy-window", "dax0.1").status == OK
-    assert json.loads(record.read_text()) == {}
-    assert not divided.run("provision", "mem0", "--json").json()["changed"]
-
-
-def test_release_forgets_the_windows(divided):
-    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
-    assert divided.run("release", "mem0").status == OK
-    assert json.loads((divided.folder / "state/windows.json").read_text()) == {}
-
-
-def test_damaged_record_is_told(divided):
-    record = divided.folder / "state/windows.json"
-    record.parent.mkdir()
-    record.write_text('{"0x1": "many"}')
-    done = divided.run("provision", "mem0")
-    assert done.status == ABSENT
-    assert str(record) in done.err and "remove it" in done.err
-
-
-@pytest.mark.parametrize(
-    "text", ("", "{", "[" * 10000, "null", '{"0x1": [-1]}', '{"0x1": [0]}', '{"0x1": [2097153]}', '{"0x1": ["2M"]}')
-)
-def test_damaged_record_is_told_before_anything_is_changed(divided, text):
-    """A window was made and left out of the record, or gone and still in it; the status said that nothing worked."""
-    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
-    before = changes(divided)
-    record = divided.folder / "state/windows.json"
-    record.write_text(text)
-    for verb in (["create-window", "dax0.0", "--size", "64M"], ["destroy-window", "dax0.1"], ["release", "mem0"]):
-        done = divided.run(*verb)
-        assert done.status == ABSENT, (verb, done)
-        assert str(record) in done.err and "remove it" in done.err
-    assert changes(divided) == before
-    assert record.read_text() == text
-    record.unlink()
-    assert divided.run("destroy-window", "dax0.1").status == OK
-
-
-def no_room_for_the_record(system):
-    (system.folder / "state/windows.json.part").mkdir(parents=True)
-
-
-def test_window_that_stays_in_the_record_is_told(divided):
-    """The status said that it was gone for good, and the message that it was not made again."""
-    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
-    record = divided.folder / "state/windows.json"
-    no_room_for_the_record(divided)
-    done = divided.run("destroy-window", "dax0.1", "--json")
-    assert done.status == ABSENT, done
-    assert (
-        f"expected to write {record}, found: Is a directory; the window is gone, but the next 'merapi provision'"
-        in (done.err)
-    )
-    assert "after a reboot" not in done.err
-    assert done.json()["did"][-1] == "daxctl destroy-device dax0.1"
-    assert json.loads(record.read_text()) == {"0x1": [128 << 20]}
-    (divided.folder / "state/windows.json.part").rmdir()
-    shutil.rmtree((divided.sys / "bus/dax/devices/dax0.0").resolve().parent / "dax0.1")
-    assert divided.run("provision", "mem0", "--json").json()["further_windows"] == [f"dax:{divided.dev}/dax0.1"]
-    assert divided.run("destroy-window", "dax0.1").status == OK
-    assert json.loads(record.read_text()) == {}
-
-
-def test_windows_of_a_released_region_that_stay_in_the_record_are_told(divided):
-    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
-    no_room_for_the_record(divided)
-    done = divided.run("release", "mem0", "--json")
-    assert done.status == ABSENT, done
-    assert "the next 'merapi provision' makes its further windows again" in done.err
-    assert "after a reboot" not in done.err
-    assert done.json()["did"][-1] == "cxl destroy-region region0"
-
-
-def test_record_that_cannot_be_written_leaves_nothing_behind(divided):
-    state = divided.folder / "state"
-    no_room_for_the_record(divided)
-    done = divided.run("create-window", "dax0.0", "--size", "128M")
-    assert done.status == OK
-    assert "not made again after a reboot" in done.err and "Success" not in done.err
-    assert not (state / "windows.json").exists()
-
-
-def test_device_that_does_not_shrink_is_enabled_again(divided):
-    divided.write(divided.free, 0)
-    divided.program(
-        "daxctl", '[ "$1" != reconfigure-device ] || { echo "error: Device or resource busy" >&2; exit 1; }'
-    )
-    done = divided.run("create-window", "dax0.0", "--size", "128M", "--shrink", "dax0.0")
-    assert done.status == BUSY and "reconfigure-device" in done.err
-    assert changes(divided)[-1] == "daxctl enable-device dax0.0"
-
-
-def test_no_room_is_said_and_shrinking_is_asked_for(divided):
-    divided.write(divided.free, 0)
-    done = divided.run("create-window", "dax0.0", "--size", "128M")
-    assert done.status == ABSENT
-    assert "--shrink" in done.err
-    assert changes(divided) == []
-    done = divided.run("create-window", "dax0.0", "--size", "128M", "--shrink", "dax0.0")
-    assert done.status == OK, done.err
-    assert f"daxctl reconfigure-device -s {384 << 20} dax0.0" in changes(divided)
-
-
-def test_window_in_pieces_is_refused(divided):
-    divided.program("daxctl", SUBDIVIDE.replace("$EXTRA", "$d/mapping1"))
-    done = divided.run("create-window", "dax0.0", "--size", "128M")
-    assert done.status == ABSENT
-    assert "one extent" in done.err
-    assert changes(divided)[-1] == "daxctl destroy-device dax0.1"
-
-
-def test_first_device_does_not_go_away(divided):
-    done = divided.run("destroy-window", "dax0.0")
-    assert done.status == USAGE
-    assert "release" in done.err
-    assert changes(divided) == []
-
-
-def test_size_must_fit_the_mapping(divided):
-    assert divided.run("create-window", "dax0.0", "--size", "1M").status == USAGE
-
-
-def test_window_file(folder):
-    path = folder / "w"
-    done = merapi("create-window", f"file:{path}", "--heap", "64M", "--json")
-    assert done.status == OK, done.err
-    assert done.json()["bytes"] == path.stat().st_size
-    assert merapi("info", path, "--json").json()["config"]["region_count"] == 64
-    device = Process(binary("merapi-device"), "--model", "--window", path)
-    try:
-        device.wait_line("ready")
-        done = merapi("destroy-window", path)
-        assert done.status == BUSY
-        assert str(device.pid) in done.err
-    finally:
-        device.end()
-    assert merapi("destroy-window", path).status == OK
-    assert not path.exists()
-
-
-def test_other_files_are_not_destroyed(folder):
-    path = folder / "letter"
-    path.write_text("dear reader" * 1000)
-    assert merapi("destroy-window", path).status == ABSENT
-    assert path.exists()

@@ -52,22 +52,27 @@ def heap_mapping(pid):
     return max(windows, key=lambda mapping: int(re.search(r"^Size:\s+(\d+) kB$", mapping, re.MULTILINE)[1]))
 
 
+def run_beside_mapping(runs, java, classes, tmp_path, flags, count):
+    """Runs a program until it was traced; its result, and the heap's mapping meanwhile."""
+    finished = tmp_path / "finished"
+    program = ["GraphRewiring", f"count={count}", "cycles=100000", f"until={finished}"]
+    run = runs(java, [*BASE, *flags, "-cp", classes, *program], tmp_path)
+    run.wait_count("traces", 1, 60)
+    mapping = heap_mapping(run.pid)
+    finished.touch()
+    result = run.finish(60)
+    jvm_harness.check_ok(result)
+    return result, mapping
+
+
 def test_heap_is_for_this_process_and_takes_large_pages(java, device, classes, runs, tmp_path):
     """A forked child would write into the heap of its parent. What -XX:+UseTransparentHugePages asks for is asked of
     the window as well; where the kernel refuses it, a warning says so."""
     support = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     if not support.exists():
         pytest.skip("this kernel has no transparent huge pages of shared memory")
-    finished = tmp_path / "finished"
-    flags = [*BASE, "-XX:+UseTransparentHugePages", jvm_harness.flag_of_window(f"device:{device.socket}"), "-Xmx64m"]
-    run = runs(
-        java, [*flags, "-cp", classes, "GraphRewiring", "count=200", "cycles=100000", f"until={finished}"], tmp_path
-    )
-    run.wait_count("traces", 1, 60)
-    mapping = heap_mapping(run.pid)
-    finished.touch()
-    result = run.finish(60)
-    jvm_harness.check_ok(result)
+    flags = ["-XX:+UseTransparentHugePages", jvm_harness.flag_of_window(f"device:{device.socket}"), "-Xmx64m"]
+    result, mapping = run_beside_mapping(runs, java, classes, tmp_path, flags, count=200)
     held = re.search(r"^VmFlags:(.*)$", mapping, re.MULTILINE)[1].split()
     assert "dc" in held and "hg" in held, mapping
     allowed = support.read_text()
@@ -81,17 +86,9 @@ def test_a_touched_heap_is_there_in_small_pages(java, device, classes, runs, tmp
     free = re.search(r"^HugePages_Free:\s+(\d+)$", Path("/proc/meminfo").read_text(), re.MULTILINE)
     if free is None or int(free[1]) < 80:
         pytest.skip("fewer than 80 large pages in the pool; as root: sysctl vm.nr_hugepages=80")
-    finished = tmp_path / "finished"
     window = jvm_harness.flag_of_window(f"device:{device.socket}")
-    flags = [*BASE, "-XX:+UseLargePages", "-XX:+AlwaysPreTouch", "-Xms128m", "-Xmx128m", window]
-    run = runs(
-        java, [*flags, "-cp", classes, "GraphRewiring", "count=50", "cycles=100000", f"until={finished}"], tmp_path
-    )
-    run.wait_count("traces", 1, 60)
-    mapping = heap_mapping(run.pid)
-    finished.touch()
-    result = run.finish(60)
-    jvm_harness.check_ok(result)
+    flags = ["-XX:+UseLargePages", "-XX:+AlwaysPreTouch", "-Xms128m", "-Xmx128m", window]
+    result, mapping = run_beside_mapping(runs, java, classes, tmp_path, flags, count=50)
     assert re.search(r"^Rss:\s+131072 kB$", mapping, re.MULTILINE), mapping
     warning = "no large pages: expected -XX:+UseTransparentHugePages"
     assert warning in result.log.text("gc,merapi"), result.describe("expected a warning")

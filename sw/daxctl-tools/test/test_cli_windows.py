@@ -1,0 +1,202 @@
+# SPDX-License-Identifier: Apache-2.0
+"""merapi create-window and destroy-window, and their record: against a mock sysfs tree; window files for real."""
+
+import json
+import shutil
+
+import pytest
+from cli_harness import ABSENT, BUSY, OK, USAGE, Process, binary, merapi
+
+SUBDIVIDE = """
+case "$1" in
+  create-device)
+    d=$(dirname $(readlink -f $SYS/bus/dax/devices/dax0.0))/dax0.1
+    mkdir -p $d/mapping0 $EXTRA; : > $d/mapping; echo $5 > $d/size; echo 2097152 > $d/align
+    echo 0x118000000 > $d/resource
+    ln -s $SYS/bus/dax/drivers/device_dax $d/driver; ln -s $d $SYS/bus/dax/devices/dax0.1; : > $DEV/dax0.1;;
+  destroy-device) rm $SYS/bus/dax/devices/dax0.1 $DEV/dax0.1;;
+esac
+"""
+
+
+@pytest.fixture
+def divided(system):
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    system.dax("dax0.0")
+    system.free = "devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax_region/available_size"
+    system.write(system.free, 256 << 20)
+    system.program("daxctl", SUBDIVIDE)
+    return system
+
+
+def test_second_window_and_its_end(divided):
+    done = divided.run("create-window", "dax0.0", "--size", "128M", "--json")
+    assert done.status == OK, done.err
+    assert done.json()["window"] == f"dax:{divided.dev}/dax0.1"
+    assert divided.changes() == [f"daxctl create-device -r 0 -s {128 << 20} -a 2097152"]
+    assert divided.run("destroy-window", "dax0.1").status == OK
+    assert divided.changes()[1:] == ["daxctl disable-device dax0.1", "daxctl destroy-device dax0.1"]
+
+
+def test_windows_are_made_again_after_a_reboot(divided):
+    """The kernel has forgotten the second device; provision makes it of the record, once."""
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    record = divided.folder / "state/windows.json"
+    assert json.loads(record.read_text()) == {"0x1": [128 << 20]}
+    (divided.sys / "bus/dax/devices/dax0.1").unlink()
+    (divided.dev / "dax0.1").unlink()
+    shutil.rmtree((divided.sys / "bus/dax/devices/dax0.0").resolve().parent / "dax0.1")
+    done = divided.run("provision", "mem0", "--json")
+    assert done.status == OK, done.err
+    assert done.json()["further_windows"] == [f"dax:{divided.dev}/dax0.1"]
+    assert done.json()["did"] == [f"daxctl create-device -r 0 -s {128 << 20} -a 2097152"]
+    again = divided.run("provision", "mem0", "--json").json()
+    assert not again["changed"] and again["further_windows"] == done.json()["further_windows"]
+    # What was taken away on purpose stays away.
+    assert divided.run("destroy-window", "dax0.1").status == OK
+    assert json.loads(record.read_text()) == {}
+    assert not divided.run("provision", "mem0", "--json").json()["changed"]
+
+
+def test_release_forgets_the_windows(divided):
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    assert divided.run("release", "mem0").status == OK
+    assert json.loads((divided.folder / "state/windows.json").read_text()) == {}
+
+
+def test_damaged_record_is_told(divided):
+    record = divided.folder / "state/windows.json"
+    record.parent.mkdir()
+    record.write_text('{"0x1": "many"}')
+    done = divided.run("provision", "mem0")
+    assert done.status == ABSENT
+    assert str(record) in done.err and "remove it" in done.err
+
+
+@pytest.mark.parametrize(
+    "text", ("", "{", "[" * 10000, "null", '{"0x1": [-1]}', '{"0x1": [0]}', '{"0x1": [2097153]}', '{"0x1": ["2M"]}')
+)
+def test_damaged_record_is_told_before_anything_is_changed(divided, text):
+    """A window was made and left out of the record, or gone and still in it; the status said that nothing worked."""
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    before = divided.changes()
+    record = divided.folder / "state/windows.json"
+    record.write_text(text)
+    for verb in (["create-window", "dax0.0", "--size", "64M"], ["destroy-window", "dax0.1"], ["release", "mem0"]):
+        done = divided.run(*verb)
+        assert done.status == ABSENT, (verb, done)
+        assert str(record) in done.err and "remove it" in done.err
+    assert divided.changes() == before
+    assert record.read_text() == text
+    record.unlink()
+    assert divided.run("destroy-window", "dax0.1").status == OK
+
+
+def no_room_for_the_record(system):
+    (system.folder / "state/windows.json.part").mkdir(parents=True)
+
+
+def test_window_that_stays_in_the_record_is_told(divided):
+    """The status said that it was gone for good, and the message that it was not made again."""
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    record = divided.folder / "state/windows.json"
+    no_room_for_the_record(divided)
+    done = divided.run("destroy-window", "dax0.1", "--json")
+    assert done.status == ABSENT, done
+    assert (
+        f"expected to write {record}, found: Is a directory; the window is gone, but the next 'merapi provision'"
+        in (done.err)
+    )
+    assert "after a reboot" not in done.err
+    assert done.json()["did"][-1] == "daxctl destroy-device dax0.1"
+    assert json.loads(record.read_text()) == {"0x1": [128 << 20]}
+    (divided.folder / "state/windows.json.part").rmdir()
+    shutil.rmtree((divided.sys / "bus/dax/devices/dax0.0").resolve().parent / "dax0.1")
+    assert divided.run("provision", "mem0", "--json").json()["further_windows"] == [f"dax:{divided.dev}/dax0.1"]
+    assert divided.run("destroy-window", "dax0.1").status == OK
+    assert json.loads(record.read_text()) == {}
+
+
+def test_windows_of_a_released_region_that_stay_in_the_record_are_told(divided):
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    no_room_for_the_record(divided)
+    done = divided.run("release", "mem0", "--json")
+    assert done.status == ABSENT, done
+    assert "the next 'merapi provision' makes its further windows again" in done.err
+    assert "after a reboot" not in done.err
+    assert done.json()["did"][-1] == "cxl destroy-region region0"
+
+
+def test_record_that_cannot_be_written_leaves_nothing_behind(divided):
+    state = divided.folder / "state"
+    no_room_for_the_record(divided)
+    done = divided.run("create-window", "dax0.0", "--size", "128M")
+    assert done.status == OK
+    assert "not made again after a reboot" in done.err and "Success" not in done.err
+    assert not (state / "windows.json").exists()
+
+
+def test_device_that_does_not_shrink_is_enabled_again(divided):
+    divided.write(divided.free, 0)
+    divided.program(
+        "daxctl", '[ "$1" != reconfigure-device ] || { echo "error: Device or resource busy" >&2; exit 1; }'
+    )
+    done = divided.run("create-window", "dax0.0", "--size", "128M", "--shrink", "dax0.0")
+    assert done.status == BUSY and "reconfigure-device" in done.err
+    assert divided.changes()[-1] == "daxctl enable-device dax0.0"
+
+
+def test_no_room_is_said_and_shrinking_is_asked_for(divided):
+    divided.write(divided.free, 0)
+    done = divided.run("create-window", "dax0.0", "--size", "128M")
+    assert done.status == ABSENT
+    assert "--shrink" in done.err
+    assert divided.changes() == []
+    done = divided.run("create-window", "dax0.0", "--size", "128M", "--shrink", "dax0.0")
+    assert done.status == OK, done.err
+    assert f"daxctl reconfigure-device -s {384 << 20} dax0.0" in divided.changes()
+
+
+def test_window_in_pieces_is_refused(divided):
+    divided.program("daxctl", SUBDIVIDE.replace("$EXTRA", "$d/mapping1"))
+    done = divided.run("create-window", "dax0.0", "--size", "128M")
+    assert done.status == ABSENT
+    assert "one extent" in done.err
+    assert divided.changes()[-1] == "daxctl destroy-device dax0.1"
+
+
+def test_first_device_does_not_go_away(divided):
+    done = divided.run("destroy-window", "dax0.0")
+    assert done.status == USAGE
+    assert "release" in done.err
+    assert divided.changes() == []
+
+
+def test_size_must_fit_the_mapping(divided):
+    assert divided.run("create-window", "dax0.0", "--size", "1M").status == USAGE
+
+
+def test_window_file(folder):
+    path = folder / "w"
+    done = merapi("create-window", f"file:{path}", "--heap", "64M", "--json")
+    assert done.status == OK, done.err
+    assert done.json()["bytes"] == path.stat().st_size
+    assert merapi("info", path, "--json").json()["config"]["region_count"] == 64
+    device = Process(binary("merapi-device"), "--model", "--window", path)
+    try:
+        device.wait_line("ready")
+        done = merapi("destroy-window", path)
+        assert done.status == BUSY
+        assert str(device.pid) in done.err
+    finally:
+        device.end()
+    assert merapi("destroy-window", path).status == OK
+    assert not path.exists()
+
+
+def test_other_files_are_not_destroyed(folder):
+    path = folder / "letter"
+    path.write_text("dear reader" * 1000)
+    assert merapi("destroy-window", path).status == ABSENT
+    assert path.exists()

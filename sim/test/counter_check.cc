@@ -111,7 +111,7 @@ void check_time(const CounterCase& c, Checker* k) {
   k->between(MERAPI_COUNTER_OBJECTS_SCANNED, 0, c.lanes * k->at(MERAPI_COUNTER_CYCLES));
   for (int stall : {MERAPI_COUNTER_STALL_MEMORY, MERAPI_COUNTER_STALL_BITMAP, MERAPI_COUNTER_STALL_GREY,
                     MERAPI_COUNTER_STALL_SHAPE}) {
-    k->between(stall, 0, c.lanes * c.clock);
+    k->between(stall, 0, c.lanes * k->at(MERAPI_COUNTER_CYCLES));
   }
   k->between(MERAPI_COUNTER_STALL_COMPLETION, 0, c.clock);
   // A lane that fetched a line or missed a shape waited for it.

@@ -268,6 +268,44 @@ TEST_F(RtlPauseCompletions, AnswersToFencesWait) {
   EXPECT_EQ(answers, more);
 }
 
+// A lane that rests because nothing is traced is not stopped by anything: neither in a pause, whatever it holds, nor
+// after the trace has ended.
+class RtlPauseStalls : public RtlPause {
+ protected:
+  static constexpr uint64_t kRest = 200'000;
+  uint64_t longest_stall() const {
+    uint64_t most = 0;
+    for (int stall : {MERAPI_COUNTER_STALL_MEMORY, MERAPI_COUNTER_STALL_BITMAP, MERAPI_COUNTER_STALL_GREY,
+                      MERAPI_COUNTER_STALL_SHAPE}) {
+      most = std::max(most, machine_->counter(stall));
+    }
+    return most;
+  }
+};
+
+TEST_F(RtlPauseStalls, AreOfTheTraceAlone) {
+  const uint32_t length = 20'000;
+  make_array(64, length);
+  for (uint32_t i = 0; i < length; i++) {
+    make_node(i);
+    refer(64 + 16 + 4 * uint64_t{i}, node(i));
+  }
+  window_.mark(0, 64);
+  start();
+  machine_->run(10'000);
+  pause();
+  ASSERT_FALSE(machine_->idle());
+  machine_->run(kRest);
+  resume();
+  ASSERT_TRUE(finish());
+  EXPECT_LE(longest_stall(), lanes() * machine_->counter(MERAPI_COUNTER_CYCLES)) << "a pause is counted";
+  machine_->run(kRest);
+  const uint64_t executed = machine_->executed();
+  machine_->grey({address(node(0))});
+  ASSERT_TRUE(machine_->run_until([&] { return machine_->executed() > executed && machine_->idle(); }, kPatience));
+  EXPECT_LE(longest_stall(), lanes() * machine_->counter(MERAPI_COUNTER_CYCLES)) << "idle is counted";
+}
+
 // Klass words mean other klasses after a pause, in which the host says so. That they were reported before does not keep
 // them from being reported, however soon after the resume an object of them comes.
 class RtlPauseKlasses : public RtlPause {

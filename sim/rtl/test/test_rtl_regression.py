@@ -140,7 +140,7 @@ def test_directed(preset):
 @pytest.mark.parametrize("preset", presets())
 def test_what_changes_in_a_pause(preset):
     run("RtlPauseTwins.*:RtlPauseFullRing.*:RtlPauseCompletions.*", preset)
-    run("RtlPauseExtensions.*:RtlPauseSweep.*:RtlPauseKinds.*:RtlPauseKlasses.*", preset)
+    run("RtlPauseExtensions.*:RtlPauseSweep.*:RtlPauseKinds.*:RtlPauseKlasses.*:RtlPauseStalls.*", preset)
 
 
 # Presets with a record: others are not simulated often enough to keep one. Without its record sim-small fails.

@@ -132,6 +132,10 @@ class Tracer(p: TracerParameters) extends Module {
   event(Counter.StallCompletion, reporter.io.full && !control.io.holdReports)
   event(Counter.BytesRead, Cat(memory.io.readLines, 0.U(p.lineLog2.W)))
   event(Counter.BytesWritten, Cat(memory.io.wroteLines, 0.U(p.lineLog2.W)))
+  // Lanes that rest because nothing is traced are not stopped by anything.
+  when(!control.io.tracing) {
+    Seq(Counter.StallMemory, Counter.StallBitmap, Counter.StallGrey, Counter.StallShape).foreach(event(_, 0.U))
+  }
   counters.io.events   := events
   counters.io.clear    := control.io.clearCounters
   counters.io.restart  := control.io.restart

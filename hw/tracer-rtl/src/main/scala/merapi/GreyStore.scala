@@ -179,7 +179,7 @@ class GreyStore(p: TracerParameters) extends Module {
       }
     }
   }
-  // Scatter pushes below the bottom, highest entry first, so that the order is what it was: irrelevant to the result.
+  // Scatter pushes below the bottom, oldest entry first: a line comes back in reverse, which is irrelevant to the result.
   io.quiet := state === State.Idle && !(count > high.U && !spillFull) && !back.valid && !marked.valid
   io.empty := state === State.Idle && !back.valid && !marked.valid && count === 0.U && lines === 0.U && !popped && !out.io.deq.valid
 }

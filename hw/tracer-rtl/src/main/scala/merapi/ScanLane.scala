@@ -56,7 +56,7 @@ class LanePiece(p: TracerParameters) extends Piece(p) {
   * one queue entry, one continuation: every queue is as deep as there are slots and is never full.
   *
   * Every stage is ready by its own registers (queues of two entries and more, or a spare place), so that nothing decides
-  * through two of them in a cycle. Only the shape cache holds what is before it, the line in hand.
+  * through two of them in a cycle.
   *
   * Why it cannot deadlock: lines come back without waiting for anything; the stages behind them wait only for the
   * reference filter (whose banks never wait for a lane), the live table (memory only) and the reporter. The reporter

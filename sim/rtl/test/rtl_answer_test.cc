@@ -192,6 +192,40 @@ TEST_F(RtlAnswers, ErrorsWhileAFaultIsPublished) {
   EXPECT_GT(lost, 20u);
 }
 
+// The write of an acknowledgement goes wrong: it comes with the fault.
+TEST_F(RtlAnswers, AnAcknowledgementComesWithTheFaultOfItsWrite) {
+  for (bool aborts : {false, true}) {
+    uint64_t writes = 0, acknowledgement = 0;
+    bool asked = false;
+    auto run = [&](uint64_t failing_write) {
+      RtlMachineOptions o;
+      o.timing = {13, 13, 100, 1};
+      o.simulation.write_error_at = failing_write;
+      writes = acknowledgement = 0;
+      asked = false;
+      o.simulation.on_access = [&](uint64_t address, bool write) {
+        writes += write;
+        if (write && asked && address == MERAPI_DEVICE_ACK_OFFSET && acknowledgement == 0) acknowledgement = writes;
+      };
+      RtlMachine& m = start(o);
+      m.begin(0);
+      ASSERT_TRUE(until([&] { return m.idle(); }));
+      asked = true;
+      aborts ? m.abort() : m.request_pause();
+      EXPECT_TRUE(until([&] { return aborts ? m.abort_acknowledged() : m.pause_acknowledged(); }));
+      m.run(2000);
+      EXPECT_EQ(m.state() == MERAPI_DEVICE_STATE_FAULTED, failing_write != 0);
+      m.end_generation();
+      m.run(2000);
+    };
+    run(0);
+    if (HasFatalFailure()) return;
+    ASSERT_NE(acknowledgement, 0u);
+    run(acknowledgement);
+    if (HasFatalFailure()) return;
+  }
+}
+
 // ROUNDS counts submissions that were consumed, executed or not.
 TEST_F(RtlAnswers, WhatAnAbortDropsIsCounted) {
   RtlMachine& m = start();

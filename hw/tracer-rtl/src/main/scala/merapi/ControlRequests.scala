@@ -125,9 +125,17 @@ trait ControlRequests { unit: Control =>
     done.bits.cycle      := page.cycle
     done.bits.payload(0) := pendingFault.address
     done.bits.payload(1) := pendingFault.detail
+    // All lines but the identity: what failed may be the write of one.
     write(
-      PageLine
-        .mask(PageLine.allCounters ++ Seq(PageLine.fault, PageLine.index, PageLine.idle, PageLine.indexAgain): _*),
+      PageLine.mask(
+        PageLine.allCounters ++ Seq(
+          PageLine.fault,
+          PageLine.index,
+          PageLine.idle,
+          PageLine.ack,
+          PageLine.indexAgain
+        ): _*
+      ),
       State.FaultEntry
     )
   }

@@ -192,6 +192,50 @@ TEST_F(RtlAnswers, ErrorsWhileAFaultIsPublished) {
   EXPECT_GT(lost, 20u);
 }
 
+// The write of a fault's record goes wrong, or the one that publishes its own entry: it is made again.
+TEST_F(RtlAnswers, AFaultIsToldAtTheSecondTry) {
+  const uint64_t full = window_.shape.completion_entries;
+  for (uint32_t latency : {1u, 13u}) {
+    // Of the writes: the record, and the first of the index line after there is room.
+    uint64_t writes = 0, record = 0, publication = 0;
+    bool room = false;
+    auto run = [&](uint64_t failing) {
+      RtlMachineOptions o;
+      o.timing = {latency, latency, 100, 1};
+      o.simulation.write_error_at = failing;
+      writes = record = publication = 0;
+      room = false;
+      o.simulation.on_access = [&](uint64_t address, bool write) {
+        writes += write;
+        if (write && address == MERAPI_FAULT_RECORD_OFFSET && record == 0) record = writes;
+        if (write && address == MERAPI_DEVICE_INDEX_OFFSET && room && publication == 0) publication = writes;
+      };
+      start(o);
+      record = 0;
+      machine_->begin(0);
+      fill_ring();
+      unknown_command();
+      ASSERT_TRUE(until([&] { return machine_->state() == MERAPI_DEVICE_STATE_FAULTED; }));
+      ASSERT_TRUE(sleeps());
+      EXPECT_EQ(machine_->fault().code, uint32_t(MERAPI_FAULT_BAD_COMMAND))
+          << "a latency of " << latency << ", write " << failing;
+      machine_->complete();
+      room = true;
+      EXPECT_TRUE(answers_doorbell());
+      EXPECT_EQ(machine_->completed(), full + 1) << "a latency of " << latency << ", write " << failing;
+      machine_->end_generation();
+      machine_->run(2000);
+    };
+    run(0);
+    if (HasFatalFailure()) return;
+    ASSERT_TRUE(record != 0 && publication != 0);
+    for (uint64_t failing : {record, publication}) {
+      run(failing);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
 // The write of an acknowledgement goes wrong: it comes with the fault.
 TEST_F(RtlAnswers, AnAcknowledgementComesWithTheFaultOfItsWrite) {
   for (bool aborts : {false, true}) {

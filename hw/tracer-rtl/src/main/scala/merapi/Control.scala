@@ -303,7 +303,14 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
         when(attached && !faulted) {
           after := State.FaultWrite
           state := State.Kill
-        }.otherwise { pending := false.B }
+        }.otherwise {
+          pending := false.B
+          // What failed may be the write of the record or of the index line: both once more.
+          when(attached) {
+            shown.state := DeviceState.Detached.U
+            state       := State.Look
+          }
+        }
       }.elsewhen(lookDue) {
         lookAgain()
       }.elsewhen(otherHost && attached) {
@@ -343,7 +350,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
         state := State.Swept
       }.elsewhen(faulted) {
         // The fault's own entry, which may have waited for room.
-        when(indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
+        when(indexDirty) { write(PageLine.mask(PageLine.fault, PageLine.index), State.Look) }
       }.elsewhen(overrun) {
         fail(Fault.RingOverrun, submitted, page.consumed)
       }.elsewhen(running && !sweepBusy && !clearBusy) {

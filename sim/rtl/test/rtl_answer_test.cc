@@ -270,6 +270,46 @@ TEST_F(RtlAnswers, AnAcknowledgementComesWithTheFaultOfItsWrite) {
   }
 }
 
+// The same of a tracer that has faulted before.
+TEST_F(RtlAnswers, AnAcknowledgementAfterAFaultIsWrittenAtTheSecondTry) {
+  for (bool resumes : {false, true}) {
+    uint64_t writes = 0, acknowledgement = 0;
+    bool asked = false;
+    auto run = [&](uint64_t failing) {
+      RtlMachineOptions o;
+      o.timing = {13, 13, 100, 1};
+      o.simulation.write_error_at = failing;
+      writes = acknowledgement = 0;
+      asked = false;
+      o.simulation.on_access = [&](uint64_t address, bool write) {
+        writes += write;
+        if (write && asked && address == MERAPI_DEVICE_ACK_OFFSET && acknowledgement == 0) acknowledgement = writes;
+      };
+      RtlMachine& m = start(o);
+      m.begin(0);
+      unknown_command();
+      ASSERT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_COMMAND));
+      ASSERT_TRUE(sleeps());
+      asked = !resumes;
+      m.request_pause();
+      EXPECT_TRUE(until([&] { return m.pause_acknowledged(); }));
+      EXPECT_TRUE(sleeps());
+      asked = true;
+      m.resume();
+      EXPECT_TRUE(until([&] { return m.resume_acknowledged(); }));
+      EXPECT_TRUE(sleeps());
+      EXPECT_EQ(m.fault().code, uint32_t(MERAPI_FAULT_BAD_COMMAND));
+      m.end_generation();
+      m.run(2000);
+    };
+    run(0);
+    if (HasFatalFailure()) return;
+    ASSERT_NE(acknowledgement, 0u);
+    run(acknowledgement);
+    if (HasFatalFailure()) return;
+  }
+}
+
 // ROUNDS counts submissions that were consumed, executed or not.
 TEST_F(RtlAnswers, WhatAnAbortDropsIsCounted) {
   RtlMachine& m = start();

@@ -246,6 +246,9 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     state := State.Look
     when(attached && !paused && !faulted && indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
   }
+  // Of a fault, what a host waits for.
+  private[merapi] def tellAgain(): Unit =
+    write(PageLine.mask(PageLine.fault, PageLine.index, PageLine.ack, PageLine.indexAgain), State.Look)
   private[merapi] def setState(s: Int): Unit = page.state := s.U
   val pageNow                                = WireDefault(page)
   pageNow.produced := io.written
@@ -305,7 +308,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
           state := State.Kill
         }.otherwise {
           pending := false.B
-          // What failed may be the write of the record or of the index line: both once more.
+          // What failed may be the write of one of the lines that a host waits for: those once more.
           when(attached) {
             shown.state := DeviceState.Detached.U
             state       := State.Look
@@ -340,7 +343,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
             PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.ack, PageLine.indexAgain): _*),
             State.Look
           )
-        }
+        }.elsewhen(faulted && indexDirty) { tellAgain() }
       }.elsewhen(paused || pauseUnacked) {
         // Resumed: nothing that was held before the pause is believed.
         when(paused && !faulted) {
@@ -350,7 +353,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
         state := State.Swept
       }.elsewhen(faulted) {
         // The fault's own entry, which may have waited for room.
-        when(indexDirty) { write(PageLine.mask(PageLine.fault, PageLine.index), State.Look) }
+        when(indexDirty) { tellAgain() }
       }.elsewhen(overrun) {
         fail(Fault.RingOverrun, submitted, page.consumed)
       }.elsewhen(running && !sweepBusy && !clearBusy) {

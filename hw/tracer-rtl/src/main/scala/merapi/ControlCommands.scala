@@ -129,7 +129,6 @@ trait ControlCommands { unit: Control =>
       after := State.IdleDone
       state := State.Drain
     }.elsewhen(io.reportsFull) {
-      pace  := (p.pollInterval - 1).U
       state := State.Look
       when(indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
     }

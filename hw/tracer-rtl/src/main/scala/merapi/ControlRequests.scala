@@ -24,8 +24,7 @@ trait ControlRequests { unit: Control =>
     pending         := false.B
     dropped         := 0.U
     setState(DeviceState.Ready)
-    page.ackAbort := 0.U
-    state         := State.Identifying
+    state := State.Identifying
   }
   private[merapi] def inIdentifying(): Unit = {
     latchStart := shake.io.latchStart

@@ -13,7 +13,8 @@ import chisel3.util._
   *
   * A reference that a filter stops because another one to the same object went on before stands for that one: when a bank
   * drops it, the chunk of its source alone is flagged. In a pause the host may free that source. So after a pause with a
-  * drop before it (since the last one, and since nothing was left to do) all chunks of the heap are flagged: `all` from `at` on, whatever the memories say.
+  * drop before it (since the last one, and since nothing was left to do) all chunks of the heap are flagged: `all` from
+  * `at` on, whatever the memories say.
   */
 class RescanFlags(p: TracerParameters) extends Module {
   val io = IO(new Bundle {

@@ -2,6 +2,7 @@
 #include "tracer_function.h"
 
 #include <linux/pci_regs.h>
+#include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <unistd.h>
@@ -198,8 +199,14 @@ void TracerFunction::restart() {
 void TracerFunction::send() {
   armed_ = false;
   sent_++;
+  if (vectors_[0] < 0) return;
+  // The client may have sent any descriptor. Waiting for one that is full would hold everybody who wants the lock.
   const uint64_t one = 1;
-  if (vectors_[0] >= 0 && write(vectors_[0], &one, sizeof one) != sizeof one) perror("merapi-pci-front: interrupt");
+  pollfd room{vectors_[0], POLLOUT, 0};
+  if (poll(&room, 1, 0) != 1 || (room.revents & POLLOUT) == 0)
+    fprintf(stderr, "merapi-pci-front: interrupt: the client's descriptor takes none\n");
+  else if (write(vectors_[0], &one, sizeof one) != sizeof one)
+    perror("merapi-pci-front: interrupt");
 }
 
 void TracerFunction::arm(uint32_t seen) {

@@ -374,3 +374,25 @@ def test_wrong_use(tmp_path, arguments, status, text):
     done = subprocess.run([FRONT, *arguments], cwd=tmp_path, capture_output=True, text=True, timeout=30)
     assert done.returncode == status
     assert text in done.stderr
+
+
+@pytest.mark.parametrize("kind", ["full eventfd", "full pipe", "pipe that nobody reads"])
+def test_an_interrupt_that_finds_no_room_holds_up_nobody(tmp_path, kind):
+    with front(tmp_path, ["sleep", "1000"]) as (process, path, _), contextlib.closing(Client(path)) as client:
+        if kind == "full eventfd":
+            fd = os.eventfd(0)
+            os.eventfd_write(fd, 0xFFFFFFFFFFFFFFFE)
+        else:
+            reader, fd = os.pipe()
+            if kind == "full pipe":
+                os.set_blocking(fd, False)
+                with contextlib.suppress(BlockingIOError):
+                    while True:
+                        os.write(fd, bytes(4096))
+                os.set_blocking(fd, True)
+            else:
+                os.close(reader)
+        client.set_vector(fd)
+        client.write(BAR0, ARM, 1)  # news are there
+        until(lambda: client.read(BAR0, SENT) == 1)
+        assert ends_at_once(process)

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <stdint.h>
+#include <sys/stat.h>
 
 #include <string>
 #include <vector>
@@ -14,7 +15,7 @@ namespace merapi::pci {
 
 class VfioUserServer {
  public:
-  // Listens at the unix socket `path`; a stale socket is replaced. Throws std::runtime_error.
+  // Listens at the unix socket `path`; a stale socket is replaced, anything else is refused. Throws std::runtime_error.
   VfioUserServer(const std::string& path, TracerFunction& function);
   ~VfioUserServer();
   VfioUserServer(const VfioUserServer&) = delete;
@@ -41,6 +42,7 @@ class VfioUserServer {
   std::string path_;
   TracerFunction& function_;
   int listener_ = -1;
+  struct stat own_ {};  // the socket's file, to remove it only while it is still ours
 };
 
 }  // namespace merapi::pci

@@ -396,3 +396,20 @@ def test_an_interrupt_that_finds_no_room_holds_up_nobody(tmp_path, kind):
         client.write(BAR0, ARM, 1)  # news are there
         until(lambda: client.read(BAR0, SENT) == 1)
         assert ends_at_once(process)
+
+
+def test_only_a_stale_socket_makes_way(tmp_path):
+    with front(tmp_path, ["sleep", "1000"]) as (process, path, window):
+        for wrong, text in ((window, "another kind of file"), (path, "another program listens")):
+            done = run_front("--socket", wrong, "--window", window, "--", "sleep", "9")
+            assert done.returncode == 3 and text in done.stderr, done
+        assert window.stat().st_size == 64 * MIB
+        with contextlib.closing(Client(path)) as client:
+            assert client.read(BAR0, MAGIC).to_bytes(4, "little") == b"MRPI"
+    assert not path.exists()
+    with contextlib.closing(socket.socket(socket.AF_UNIX)) as left:
+        left.bind(str(path))
+    with front(tmp_path, ["sleep", "1000"]):
+        path.unlink()
+        path.write_text("another's")
+    assert path.read_text() == "another's"

@@ -187,6 +187,14 @@ static void check_reset(int tracer, uint32_t event) {
   check("armed no more after reset", 0, polled(tracer, 20));
   check("arming after reset", 0, wait_for(tracer, event + 1, 0, SOON_NS));
   read_news(tracer);
+  /* Nothing is armed after a reset: who waits would do so to the end of his time. */
+  const pid_t child = fork();
+  if (child == 0) _exit(wait_for(tracer, event, 0, SOON_NS) != -EIO);
+  usleep(200000);
+  check("reset while another process waits", 0, outcome(ioctl(tracer, MERAPI_TRACER_RESET)));
+  int status;
+  waitpid(child, &status, 0);
+  check("a wait that a reset ends", 0, status);
 }
 
 /* A process that dies with the device open has closed it. `before`: engines when it was closed the time before. */

@@ -69,6 +69,8 @@ struct tracer {
 /* A register, guarded against unbinding: -EIO when the function is gone. */
 int tracer_write(struct tracer *t, u32 offset, u32 value);
 int tracer_read(struct tracer *t, u32 offset, u32 *value);
+/* A new engine; whoever waits is told that nothing will wake him any more. */
+int tracer_restart(struct tracer *t);
 
 /* Release of t->users. */
 void tracer_free(struct kref *users);

@@ -175,7 +175,7 @@ static long tracer_ioctl(struct file *file, unsigned int command,
 	case MERAPI_TRACER_EVENTFD:
 		return tracer_take_eventfd(t, data);
 	case MERAPI_TRACER_RESET:
-		return tracer_write(t, REG_RESET, 1);
+		return tracer_restart(t);
 	default:
 		return -ENOTTY;
 	}

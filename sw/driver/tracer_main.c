@@ -65,6 +65,21 @@ int tracer_read(struct tracer *t, u32 offset, u32 *value)
 	return status;
 }
 
+static void tracer_wake_all(struct tracer *t)
+{
+	atomic_inc(&t->resets);
+	wake_up_interruptible_all(&t->wait);
+}
+
+int tracer_restart(struct tracer *t)
+{
+	int status = tracer_write(t, REG_RESET, 1);
+
+	if (!status)
+		tracer_wake_all(t);
+	return status;
+}
+
 static int tracer_identify(struct tracer *t, struct device *device)
 {
 	u32 magic = ioread32(t->registers + REG_MAGIC);
@@ -153,12 +168,6 @@ static int tracer_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	dev_info(&pdev->dev, "%s traces %llu MiB\n", t->name,
 		 t->memory_bytes >> 20);
 	return 0;
-}
-
-static void tracer_wake_all(struct tracer *t)
-{
-	atomic_inc(&t->resets);
-	wake_up_interruptible_all(&t->wait);
 }
 
 static void tracer_remove(struct pci_dev *pdev)

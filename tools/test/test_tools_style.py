@@ -135,6 +135,30 @@ def test_readme_has_every_flag_of_the_jvm():
         assert any(re.match(rf"\| `-XX:\+?{flag}\b", line) for line in table), flag
 
 
+def test_docs_have_every_field_of_the_log():
+    """The tables of docs/log.md and what the JVM prints: names, both ways."""
+    overlay = ROOT / "sw/jvm-patch/overlay/src/hotspot/share/gc/g1/merapi"
+    code = "".join(path.read_text() for path in sorted(overlay.glob("*.cpp")))
+    document = (ROOT / "docs/log.md").read_text()
+    for record in ("Trace", "Verify", "Fallback"):
+        (printed,) = re.findall(rf'"{record} {{(.*?)}}"', code, re.S)
+        section = document.split(f"### {record}\n")[1].split("| reason |")[0].split("\n#")[0]
+        assert re.findall(r"^\| `(\w+)` \|", section, re.M) == re.findall(r'\\"(\w+)\\":', printed), record
+    reasons = {
+        *re.findall(r'(?:fail|report_fallback)\("([a-z ]+)"', code),
+        *re.findall(r' : "([a-z ]+)", "an abort', code),
+    }
+    listed = document.split("| reason |")[1].split("\n#")[0]
+    # A JVM that exits tells nobody.
+    assert {*re.findall(r"^\| `([a-z ]+)` \|", listed, re.M)} == reasons - {"exit"}
+    event = re.findall(
+        r"^\+    <Field .*? name=\"(\w+)\"",
+        "".join(path.read_text() for path in sorted((ROOT / "sw/jvm-patch/patches").glob("0001*.patch"))),
+        re.M,
+    )
+    assert event and all(f"`{name}`" in document.split("## JFR")[1] for name in event)
+
+
 @pytest.mark.parametrize(
     "tool",
     ["tools/setup.py", "tools/build_jdk.py", "tools/build_apps.py", "tools/lint.py", "sim/run/run.py"]

@@ -2,12 +2,10 @@
 """A virtual machine of ours: starts QEMU, runs commands in the guest, ends it."""
 
 import contextlib
-import ctypes
 import json
 import os
 import select
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -16,6 +14,7 @@ from pathlib import Path
 
 import prepare
 import topology as topologies
+from children import die_with_parent, end
 from pci_front import PciFront
 
 # Guest memory besides the expanders: the initramfs, the JVM's own memory and what is cached of the shares.
@@ -40,14 +39,6 @@ SHARED_MEMORY = Path("/dev/shm")
 
 class GuestError(Exception):
     """The guest did not start, ended, or said nothing; the text says what was expected and found."""
-
-
-PR_SET_PDEATHSIG = 1
-
-
-def die_with_parent():
-    """In the child: end when the starting process is gone, however it went."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def private_folder():
@@ -281,13 +272,8 @@ class Machine:
         return json.loads(output)
 
     def __exit__(self, *_):
-        if self.process is not None and self.process.poll() is None:
-            self.process.terminate()
-            try:
-                self.process.wait(5)
-            except subprocess.TimeoutExpired:
-                self.process.kill()
-                self.process.wait()
+        if self.process is not None:
+            end(self.process, 5)
         if self.channel is not None:
             self.channel.close()
         if self.front is not None:

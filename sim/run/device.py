@@ -2,17 +2,17 @@
 """Starts and ends a device process (merapi-device) of our own on a private socket."""
 
 import contextlib
-import ctypes
 import functools
 import os
 import re
 import selectors
 import shutil
-import signal
 import subprocess
 import tempfile
 import time
 from pathlib import Path
+
+from children import die_with_parent, end
 
 # Devices by the name that DEVICE= takes: the arguments of merapi-device that choose them. The model's patience is ten
 # times that of hardware: on a busy machine a process may wait for a core, and every fallback would only say that. A
@@ -21,7 +21,6 @@ DEVICES = {"model": ["--model", "--patience-us", "100000"], "rtl": ["--rtl"]}
 SIMULATING = re.compile(r"simulating (\S+) with memory (.+)$", re.M)
 # A unix socket's path has room for 108 bytes (sun_path in unix(7)), one of them the final zero.
 SOCKET_PATH_MAX = 107
-PR_SET_PDEATHSIG = 1
 
 
 class DeviceError(Exception):
@@ -34,7 +33,7 @@ NICE = -10
 
 def prepare_child(first=True):
     """In the child: end when the starting process is gone, however it went. `first`: before others, where allowed."""
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)
+    die_with_parent()
     if first:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, 0, NICE)
@@ -125,13 +124,7 @@ class Device:
 
     def __exit__(self, *_):
         if self.process is not None:
-            if self.process.poll() is None:
-                self.process.terminate()
-                try:
-                    self.process.wait(5)
-                except subprocess.TimeoutExpired:
-                    self.process.kill()
-                    self.process.wait()
+            end(self.process, 5)
             self.process.stdout.close()
         self.log.close()
         if self.socket:

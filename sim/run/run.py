@@ -27,16 +27,16 @@ import threading
 import time
 from pathlib import Path
 
-import jvm_log
-import report
-from device import DEVICES, Device, DeviceError, prepare_child
-
 ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 OUT = BUILD / "run"
 sys.path.insert(0, str(ROOT / "tools"))
 
+import jvm_log  # noqa: E402
+import report  # noqa: E402
+from children import end  # noqa: E402
 from common import exclusive, write_if_changed  # noqa: E402
+from device import DEVICES, Device, DeviceError, prepare_child  # noqa: E402
 
 LEAST_CYCLES = 3
 LEAST_PACKAGES = 10_000
@@ -185,13 +185,7 @@ def run_java(java, arguments, log_path):
             watcher.poll()
             time.sleep(0.05)
     finally:
-        if process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(10)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        end(process, 10)
         for thread in threads:
             thread.join(5)
         watcher.end()

@@ -2,8 +2,10 @@
 #include "subdivision.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -107,6 +109,21 @@ int WindowRecord::save() const {
 
 std::string WindowRecord::unwritten(int code, const std::string& consequence) {
   return "expected to write " + path() + ", found: " + strerror(code) + "; " + consequence;
+}
+
+RecordTurn::RecordTurn() {
+  const std::filesystem::path path = WindowRecord::path() + ".lock";
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (fd_ < 0 || flock(fd_, LOCK_EX | LOCK_NB) == 0 || errno != EWOULDBLOCK) return;
+  say("waiting for another process that makes or removes windows");
+  while (flock(fd_, LOCK_EX) < 0 && errno == EINTR) {
+  }
+}
+
+RecordTurn::~RecordTurn() {
+  if (fd_ >= 0) close(fd_);
 }
 
 std::string serial_of(const DaxDevice& device) {

@@ -35,6 +35,19 @@ class WindowRecord {
   std::map<std::string, std::vector<uint64_t>> all_;
 };
 
+// Held while regions, dax devices or the record change: what is new is told by a look before and after, and the record
+// is read and written as a whole. Where the record cannot be written either, everybody goes on alone.
+class RecordTurn {
+ public:
+  RecordTurn();
+  ~RecordTurn();
+  RecordTurn(const RecordTurn&) = delete;
+  RecordTurn& operator=(const RecordTurn&) = delete;
+
+ private:
+  int fd_;
+};
+
 // The serial number of the expander that a dax device lies in; empty when it cannot be told.
 std::string serial_of(const DaxDevice& device);
 

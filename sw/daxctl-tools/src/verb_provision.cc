@@ -82,6 +82,7 @@ int provision(const Options& o) {
   std::optional<Owner> owner;
   if (!o.owner.empty()) owner = owner_of(o.owner);
   Provisioning work(o.patience);
+  const RecordTurn turn;
   DaxDevice device = work.provision(o.target, o.type);
   json windows = json::array();
   for (const DaxDevice& further : restore_windows(&work, device)) {
@@ -107,6 +108,7 @@ int provision(const Options& o) {
 
 int release(const Options& o) {
   Provisioning work(o.patience);
+  const RecordTurn turn;
   WindowRecord record;
   const std::string serial = work.release(o.target);
   int unrecorded = 0;

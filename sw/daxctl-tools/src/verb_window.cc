@@ -63,6 +63,7 @@ int create_dax(const CreateOptions& o) {
   if (o.size == 0 || o.size % MERAPI_MAPPED_ALIGNMENT != 0)
     throw Failure(kUsage, "expected --size as a multiple of 2 MiB, found " + std::to_string(o.size));
   Provisioning work(10);
+  const RecordTurn turn;
   WindowRecord record;  // a damaged one is told before anything is made
   const DaxDevice made = make_window(&work, *sibling, o.size, o.shrink);
   if (const std::string serial = serial_of(made); !serial.empty()) {
@@ -107,6 +108,7 @@ int destroy(const DestroyOptions& o) {
                                 ": the first device of a region can shrink but not go away; 'merapi release' takes the "
                                 "whole region back");
     const std::string serial = serial_of(*device);
+    const RecordTurn turn;
     WindowRecord record;
     if (!device->driver.empty()) work.change({"daxctl", "disable-device", device->name}, "see dmesg");
     work.change({"daxctl", "destroy-device", device->name}, "see dmesg");

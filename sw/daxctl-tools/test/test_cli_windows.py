@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """merapi create-window and destroy-window, and their record: against a mock sysfs tree; window files for real."""
 
+import concurrent.futures
 import json
 import shutil
 
@@ -57,6 +58,32 @@ def test_windows_are_made_again_after_a_reboot(divided):
     assert divided.run("destroy-window", "dax0.1").status == OK
     assert json.loads(record.read_text()) == {}
     assert not divided.run("provision", "mem0", "--json").json()["changed"]
+
+
+# As SUBDIVIDE, under the next number, and as slow as a kernel.
+NEXT = """
+[ "$1" = create-device ] || exit 0
+sleep 0.5
+n=1; until mkdir $DEV/taken.$n; do n=$((n + 1)); done 2>/dev/null
+d=$(dirname $(readlink -f $SYS/bus/dax/devices/dax0.0))/dax0.$n
+mkdir -p $d/mapping0; echo $5 > $d/size; echo 2097152 > $d/align; echo 0x118000000 > $d/resource
+ln -s $SYS/bus/dax/drivers/device_dax $d/driver; : > $DEV/dax0.$n; ln -s $d $SYS/bus/dax/devices/dax0.$n
+sleep 0.5
+"""
+
+
+def test_two_windows_at_the_same_time(divided):
+    """Each took the other's for its own, and the record kept one."""
+    divided.program("daxctl", NEXT)
+    sizes = [64 << 20, 128 << 20]
+    with concurrent.futures.ThreadPoolExecutor() as pool:
+        runs = [pool.submit(divided.run, "create-window", "dax0.0", "--size", str(s), "--json") for s in sizes]
+        made = [run.result() for run in runs]
+    assert [run.status for run in made] == [OK, OK], made
+    assert [run.json()["bytes"] for run in made] == sizes
+    assert len({run.json()["window"] for run in made}) == 2
+    (serial, recorded), *_ = json.loads((divided.folder / "state/windows.json").read_text()).items()
+    assert (serial, sorted(recorded)) == ("0x1", sizes)
 
 
 def test_release_forgets_the_windows(divided):

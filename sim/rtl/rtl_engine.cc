@@ -26,36 +26,62 @@ Step RtlEngine::step() {
   uint64_t offset = 0;
   for (uint32_t i = 0; i < kSliceCycles; i++) {
     simulation_->cycle();
-    // What was read where memory is gone has not reached the tracer yet, and never does.
+    // Nothing that follows from what was read where memory is gone has left the tracer yet, and nothing does.
     if (host_->take_memory_fault(&offset) != MERAPI_FAULT_NONE) return {Step::kEnded, 0};
-    if (simulation_->take_news()) host_->notify();
+    count_events();
+    if (simulation_->take_news()) {
+      host_->notify();
+      sum_counters();
+    }
     if (simulation_->sleeping() && simulation_->looks() > look) {
       result = {Step::kSleep, 100000};
       break;
     }
   }
-  if (simulation_->trace_cycle_id() != last_cycle_) {
-    last_cycle_ = simulation_->trace_cycle_id();
-    cycles_begun_ += last_cycle_ != 0;
-  }
   return result;
 }
 
+// Of each clock cycle: several commands may be executed in one step.
+void RtlEngine::count_events() {
+  const uint32_t cycle = simulation_->trace_cycle_id(), state = simulation_->state();
+  cycles_begun_ += cycle != last_cycle_ && cycle != 0;
+  faults_ += state != last_state_ && state == MERAPI_DEVICE_STATE_FAULTED;
+  last_cycle_ = cycle;
+  last_state_ = state;
+}
+
+// The tracer's counters are those of the present marking cycle, and the control page has them as they were last written:
+// after the begin of another cycle, still those of the one before, until they differ or the idle record is this cycle's.
+void RtlEngine::sum_counters() {
+  const Counts now{counter(MERAPI_COUNTER_CYCLES), counter(MERAPI_COUNTER_OBJECTS_MARKED),
+                   counter(MERAPI_COUNTER_REFERENCES_READ)};
+  if (counted_of_ != cycles_begun_) {
+    const bool idle = uint32_t(word(MERAPI_IDLE_RECORD_OFFSET)) == last_cycle_;
+    if (now == published_ && !idle) return;
+    objects_marked_ += published_.objects_marked;
+    references_read_ += published_.references_read;
+    counted_of_ = cycles_begun_;
+  }
+  published_ = now;
+}
+
+uint64_t RtlEngine::word(uint64_t offset) const {
+  return __atomic_load_n(reinterpret_cast<const uint64_t*>(memory_.base + offset), __ATOMIC_RELAXED);
+}
+
+uint64_t RtlEngine::counter(int which) const { return word(MERAPI_COUNTERS_OFFSET + 8 * uint64_t(which)); }
+
 EngineStatus RtlEngine::status() const {
-  auto word = [this](uint64_t offset) {
-    return __atomic_load_n(reinterpret_cast<const uint64_t*>(memory_.base + offset), __ATOMIC_RELAXED);
-  };
-  auto counter = [&](int which) { return word(MERAPI_COUNTERS_OFFSET + 8 * uint64_t(which)); };
   EngineStatus s;
   s.generation = word(MERAPI_DEVICE_INDEX_OFFSET);
   s.state = simulation_->state();
   s.cycle = simulation_->trace_cycle_id();
   s.cycles_begun = cycles_begun_;
   s.device_cycles = counter(MERAPI_COUNTER_CYCLES);
-  s.objects_marked = counter(MERAPI_COUNTER_OBJECTS_MARKED);
-  s.references_read = counter(MERAPI_COUNTER_REFERENCES_READ);
+  s.objects_marked = objects_marked_ + published_.objects_marked;
+  s.references_read = references_read_ + published_.references_read;
   s.last_fault = uint32_t(word(MERAPI_FAULT_RECORD_OFFSET));
-  s.faults = s.last_fault != 0;
+  s.faults = faults_;
   return s;
 }
 

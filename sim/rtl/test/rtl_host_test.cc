@@ -347,6 +347,59 @@ TEST(RtlHost, SleepsWhenNothingIsLeft) {
   }
 }
 
+// The status sums over all marking cycles, also when two of them are the same to the last count, several begin in one
+// step, or a generation ends.
+class RtlHostStatus : public DirectedHeap {};
+TEST_F(RtlHostStatus, SumsOverAllCycles) {
+  make_array(64, 3);
+  for (uint32_t i = 0; i < 3; i++) {
+    make_node(i);
+    refer(64 + 16 + 4 * uint64_t{i}, node(i));
+  }
+  options_.timing = {20, 20, 0, 1};
+  EngineHostSide m(&window_, options_);
+  for (int i = 0; i < 8; i++) m.engine->step();
+  m.begin_generation(m.end_generation());
+  ASSERT_TRUE(m.sleeps());
+  EngineStatus s;
+  uint64_t cycles = 0;
+  for (uint64_t round = 1; round <= 3; round++) {
+    window_.clear_area(MERAPI_AREA_BITMAP0);
+    window_.mark(0, 64);
+    m.begin(0);
+    m.trace(0, window_.shape.regions);
+    cycles++;
+    ASSERT_TRUE(m.sleeps());
+    m.complete();
+    s = m.engine->status();
+    EXPECT_EQ(s.cycles_begun, cycles);
+    EXPECT_EQ(s.objects_marked, 3 * round);
+    EXPECT_GE(s.references_read, 3 * round);
+    if (round == 2) {
+      m.begin_generation(m.end_generation());
+      ASSERT_TRUE(m.sleeps());
+    }
+  }
+  for (int i = 0; i < 3; i++) m.begin(0);
+  cycles += 3;
+  ASSERT_TRUE(m.sleeps());
+  m.complete();
+  EXPECT_EQ(m.engine->status().cycles_begun, cycles);
+  for (uint64_t faults = 1; faults <= 2; faults++) {
+    m.command(200, 0, 0, 0);
+    ASSERT_TRUE(m.sleeps());
+    s = m.engine->status();
+    EXPECT_EQ(s.state, uint32_t(MERAPI_DEVICE_STATE_FAULTED));
+    EXPECT_EQ(s.faults, faults);
+    m.abort();
+    ASSERT_TRUE(m.sleeps());
+    m.complete();
+    m.begin(0);
+    ASSERT_TRUE(m.sleeps());
+  }
+  EXPECT_EQ(m.engine->status().objects_marked, s.objects_marked);
+}
+
 // A process whose page is gone puts zeros in its place, which look like nulls. A trace that met them does not end.
 class RtlHostMemory : public DirectedHeap {};
 TEST_F(RtlHostMemory, WhatIsReadWhereItIsGoneIsNotUsed) {

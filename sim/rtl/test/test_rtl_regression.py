@@ -125,7 +125,7 @@ def test_every_address_bit(preset):
 
 @pytest.mark.parametrize("preset", presets())
 def test_host(preset):
-    run("RtlHost.*:RtlHostMemory.*:RtlHostCounts.*:RtlAnswers.*:RtlReplaced.*", preset)
+    run("RtlHost.*:RtlHostMemory.*:RtlHostStatus.*:RtlHostCounts.*:RtlAnswers.*:RtlReplaced.*", preset)
 
 
 @pytest.mark.parametrize("preset", presets())

@@ -189,10 +189,10 @@ std::vector<DaxDevice> dax_devices() {
 }
 
 std::optional<DaxDevice> find_dax(const std::string& name) {
-  const std::string wanted =
-      name.substr(name.rfind('/') == std::string::npos ? (begins(name, "dax:") ? 4 : 0) : name.rfind('/') + 1);
+  const std::string wanted = begins(name, "dax:") ? name.substr(4) : name;
+  std::error_code error;
   for (const DaxDevice& d : dax_devices())
-    if (d.name == wanted) return d;
+    if (wanted == d.name || wanted == "/dev/" + d.name || fs::equivalent(wanted, d.path, error)) return d;
   return std::nullopt;
 }
 

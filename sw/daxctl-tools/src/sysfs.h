@@ -63,7 +63,8 @@ struct DaxDevice {
   std::string mode() const { return driver == "kmem" ? "system-ram" : driver.empty() ? "none" : "devdax"; }
 };
 std::vector<DaxDevice> dax_devices();
-// "dax0.0", "/dev/dax0.0" or "dax:/dev/dax0.0"; nothing when there is none of that name.
+// "dax0.0", "/dev/dax0.0" or "dax:/dev/dax0.0", or another path of its node; nothing when there is none of that name. A
+// file elsewhere that is called like a device is none.
 std::optional<DaxDevice> find_dax(const std::string& name);
 
 // A pmem region of libnvdimm (/sys/bus/nd/devices/regionN) and its namespaces.

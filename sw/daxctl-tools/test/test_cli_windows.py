@@ -200,6 +200,26 @@ def test_first_device_does_not_go_away(divided):
     assert divided.changes() == []
 
 
+@pytest.mark.parametrize("prefix", ("file:", ""))
+def test_file_called_like_a_device_is_a_file(divided, prefix):
+    """The device of that name was destroyed in its place."""
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    before = divided.changes()
+    path = divided.folder / "dax0.1"
+    assert divided.run("create-window", f"{prefix}{path}", "--heap", "4M").status == OK
+    assert divided.run("destroy-window", f"{prefix}{path}", "--json").json()["did"] == [f"removed {path}"]
+    assert not path.exists() and (divided.dev / "dax0.1").exists()
+    assert divided.changes() == before
+
+
+@pytest.mark.parametrize("name", ("{dev}/dax0.1", "dax:{dev}/dax0.1", "dax:dax0.1", "{folder}/link"))
+def test_device_by_any_name(divided, name):
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    (divided.folder / "link").symlink_to(divided.dev / "dax0.1")
+    assert divided.run("destroy-window", name.format(dev=divided.dev, folder=divided.folder)).status == OK
+    assert divided.changes()[-1] == "daxctl destroy-device dax0.1"
+
+
 def test_size_must_fit_the_mapping(divided):
     assert divided.run("create-window", "dax0.0", "--size", "1M").status == USAGE
 

@@ -143,9 +143,9 @@ bool is_device_command(const std::string& command) { return begins_with(command,
 
 }  // namespace
 
-std::string command_of(int pid) {
+std::string command_of(uint64_t pid) {
   std::string text;
-  if (pid <= 0 || !read_text("/proc/" + std::to_string(pid) + "/cmdline", &text)) return "";
+  if (pid == 0 || !read_text("/proc/" + std::to_string(pid) + "/cmdline", &text)) return "";
   text = text.substr(0, text.find('\0'));
   return text.substr(text.rfind('/') + 1);
 }
@@ -174,7 +174,7 @@ std::vector<UsedWindow> used_windows() {
       window.id = id;
       window.bytes = uint64_t(d.status.st_size);
       describe(d, &window);
-      const std::string command = command_of(pid);
+      const std::string command = command_of(uint64_t(pid));
       const bool is_device = is_device_command(command) || uint64_t(pid) == device;
       window.users.push_back({pid, command, is_device ? "device" : uint64_t(pid) == host ? "host" : "user", d.path});
     });
@@ -210,7 +210,7 @@ std::vector<User> users_of(dev_t device, ino_t inode, dev_t rdev) {
                                                   : d.status.st_dev == device && d.status.st_ino == inode;
       if (!same || seen) return;
       seen = true;
-      const std::string command = command_of(pid);
+      const std::string command = command_of(uint64_t(pid));
       users.push_back({pid, command, is_device_command(command) ? "device" : "user", d.path});
     });
   });
@@ -260,7 +260,7 @@ std::vector<DeviceProcess> device_processes(const std::vector<UsedWindow>& windo
   }
   std::vector<DeviceProcess> found;
   each_process([&](int pid) {
-    DeviceProcess process{pid, command_of(pid), {}, 0};
+    DeviceProcess process{pid, command_of(uint64_t(pid)), {}, 0};
     if (!is_device_command(process.command)) return;
     each_descriptor(pid, [&](const Descriptor& d) {
       if (d.target.rfind("socket:[", 0) != 0) return;

@@ -41,8 +41,9 @@ struct UsedWindow {
   std::vector<User> users;
 };
 
-// First word of a process' command line without folders; empty when it is gone or hidden.
-std::string command_of(int pid);
+// First word of a process' command line without folders; empty when it is gone or hidden. A window may
+// name any number.
+std::string command_of(uint64_t pid);
 
 // Windows that processes have open now; only those of processes that the caller may look into.
 std::vector<UsedWindow> used_windows();

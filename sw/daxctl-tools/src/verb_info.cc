@@ -45,7 +45,7 @@ json describe_window(const Window& window) {
           {"contract", std::to_string(c.identity.version_major) + "." + std::to_string(c.identity.version_minor)},
           {"attached", c.attached()},
           {"generation", c.host_index.generation},
-          {"host", {{"pid", c.identity.host_pid}, {"command", command_of(int(c.identity.host_pid))}}},
+          {"host", {{"pid", c.identity.host_pid}, {"command", command_of(c.identity.host_pid)}}},
           {"device", describe_device(c)},
           {"config", describe_config(c.config)},
           {"layout", describe_layout(window.layout())},

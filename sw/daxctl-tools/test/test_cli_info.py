@@ -4,6 +4,7 @@
 import json
 import os
 import re
+import struct
 import subprocess
 from pathlib import Path
 
@@ -36,6 +37,15 @@ def test_window_file(window_file):
     assert areas["heap"]["bytes"] >= 24 << 18
     assert areas["heap"]["offset"] % (2 << 20) == 0
     assert window_file.read_bytes() == before, "looking changed the window"
+
+
+def test_host_of_an_impossible_number_is_nobody(window_file):
+    """It was told of the process that has the lower half."""
+    with open(window_file, "r+b") as window:
+        window.seek(24)  # identity.host_pid
+        window.write(struct.pack("<Q", (1 << 32) + os.getpid()))
+    host = merapi("info", window_file, "--json").json()["host"]
+    assert host == {"pid": (1 << 32) + os.getpid(), "command": ""}
 
 
 def test_text_shows_the_same(window_file):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Saved windows traced again by merapi-replay, on its own model and on a device process."""
 
+import ctypes
 import json
 import os
 import re
@@ -41,6 +42,17 @@ def test_replay_on_own_model(folder, seed):
     assert result["deferred"] == saved["deferred"] and result["unanswered"] == 0
     assert result["g1_seconds"] == 0.0015 and result["ratio"] > 0
     assert len(result["pause_us"]) == 3
+
+
+@pytest.mark.parametrize("text", ('{"g1_mark_ms":"x"}', '{"g1_mark_ms":[]}', "[1]", "no JSON"))
+def test_a_text_that_does_not_tell_g1_s_time(folder, text):
+    """It was refused in the words of a JSON library."""
+    image, saved = save(folder, 7)
+    library = ctypes.CDLL(str(BINARIES.parent / "lib/libmerapi.so"))
+    assert library.merapi_image_annotate(os.fsencode(image), text.encode(), None) == 0
+    run, result = replay(image, "--check", "--json")
+    assert run.returncode == 0, run
+    assert result["counters"]["objects_marked"] == saved["marked"] and "g1_seconds" not in result
 
 
 def test_pauses_all_along(folder):

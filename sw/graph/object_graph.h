@@ -104,7 +104,9 @@ class ObjectGraph {
   void read_by_a_trace(uint64_t object, F visit) const {
     need(object, 16);
     const Shape* shape = shape_of(object);
-    visit(object + 8, config_.klass_bytes + (shape != nullptr && shape->is_array() ? sizeof(uint32_t) : 0));
+    const uint64_t header = config_.klass_bytes + (shape != nullptr && shape->is_array() ? sizeof(uint32_t) : 0);
+    need(object, 8 + header);
+    visit(object + 8, header);
     if (shape == nullptr) return;
     if (shape->shape.kind == MERAPI_SHAPE_KIND_MIRROR) {
       need(object, config_.mirror_size_offset + sizeof(uint32_t));

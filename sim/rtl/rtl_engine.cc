@@ -52,10 +52,11 @@ void RtlEngine::count_events() {
 
 // The tracer's counters are those of the present marking cycle, and the control page has them as they were last written:
 // after the begin of another cycle, still those of the one before, until they differ or the idle record is this cycle's.
+// A handshake writes zeros.
 void RtlEngine::sum_counters() {
   const Counts now{counter(MERAPI_COUNTER_CYCLES), counter(MERAPI_COUNTER_OBJECTS_MARKED),
                    counter(MERAPI_COUNTER_REFERENCES_READ)};
-  if (counted_of_ != cycles_begun_) {
+  if (counted_of_ != cycles_begun_ || now.cycles < published_.cycles) {
     const bool idle = uint32_t(word(MERAPI_IDLE_RECORD_OFFSET)) == last_cycle_;
     if (now == published_ && !idle) return;
     objects_marked_ += published_.objects_marked;

@@ -356,7 +356,7 @@ TEST_F(RtlHostStatus, SumsOverAllCycles) {
     make_node(i);
     refer(64 + 16 + 4 * uint64_t{i}, node(i));
   }
-  options_.timing = {20, 20, 0, 1};
+  options_.timing = {20, 20, 100, 1};
   EngineHostSide m(&window_, options_);
   for (int i = 0; i < 8; i++) m.engine->step();
   m.begin_generation(m.end_generation());

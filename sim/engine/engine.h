@@ -47,9 +47,9 @@ struct EngineStatus {
   uint32_t state = 0;  // enum merapi_device_state
   uint32_t cycle = 0;
   uint64_t cycles_begun = 0;
-  uint64_t objects_marked = 0;  // over all cycles
+  uint64_t objects_marked = 0;   // over all cycles
   uint64_t references_read = 0;  // likewise
-  uint64_t device_cycles = 0;  // clock cycles of the present marking cycle; 0 for the model
+  uint64_t device_cycles = 0;    // clock cycles of the present marking cycle; 0 for the model
   uint64_t faults = 0;
   uint32_t last_fault = 0;  // enum merapi_fault
 };

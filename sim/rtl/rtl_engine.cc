@@ -50,9 +50,9 @@ void RtlEngine::count_events() {
   last_state_ = state;
 }
 
-// The tracer's counters are those of the present marking cycle, and the control page has them as they were last written:
-// after the begin of another cycle, still those of the one before, until they differ or the idle record is this cycle's.
-// A handshake writes zeros.
+// The tracer's counters are those of the present marking cycle, and the control page has them as they were last
+// written: after the begin of another cycle, still those of the one before, until they differ or the idle record is
+// this cycle's. A handshake writes zeros.
 void RtlEngine::sum_counters() {
   const Counts now{counter(MERAPI_COUNTER_CYCLES), counter(MERAPI_COUNTER_OBJECTS_MARKED),
                    counter(MERAPI_COUNTER_REFERENCES_READ)};

@@ -33,7 +33,7 @@ static uint64_t bitmap_bytes(uint64_t heap_bytes, unsigned alignment_log2) {
   return merapi_round_up((heap_bytes >> alignment_log2) / 8, MERAPI_AREA_ALIGNMENT);
 }
 
-/* A random graph wants 0.7 to 0.9 bytes a node for its greys (docs/microarchitecture.md); what finds no room is
+/* A random graph wants 0.7 to 0.9 bytes a node for its greys (docs/experiments.md); what finds no room is
  * dropped, and its chunk scanned again. The metadata is held to 1 % of the heap plus 16 MiB, which heap/64 exceeds in
  * heaps above 0.9 GiB. A file has pages for what was spilled alone. */
 static uint64_t default_spill_bytes(uint64_t heap_bytes) {

@@ -36,6 +36,7 @@
 #include "utilities/growableArray.hpp"
 
 uint G1MerapiImage::_cycles = 0;
+uint G1MerapiImage::_gc_id = UINT_MAX;
 
 // Room for the text that replaces the blanks when marking has ended.
 static const size_t TextBytes = 1024;
@@ -196,7 +197,11 @@ public:
 };
 
 G1MerapiImage::G1MerapiImage(G1ConcurrentMark* cm) : _cm(cm), _saved(false), _start_nanos(0) {
-  if (MerapiSaveImage == NULL || G1MerapiMark::instance() == NULL || ++_cycles != MerapiSaveImageCycle) {
+  if (MerapiSaveImage == NULL || G1MerapiMark::instance() == NULL || _gc_id == GCId::current()) {
+    return;  // a cycle whose remark had no room in the mark stack marks again: it is the same one
+  }
+  _gc_id = GCId::current();
+  if (++_cycles != MerapiSaveImageCycle) {
     return;
   }
   VM_G1MerapiSaveImage op;

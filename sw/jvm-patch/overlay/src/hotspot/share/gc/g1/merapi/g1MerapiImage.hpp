@@ -35,6 +35,7 @@ class G1MerapiImage : public StackObj {
   jlong             _start_nanos;
 
   static uint _cycles;
+  static uint _gc_id;   // of the newest of them
 
 public:
   // In G1ConcurrentMark::mark_from_roots, at its start and end.

@@ -50,7 +50,8 @@ public:
   }
 
   virtual void execute() {
-    if (Atomic::load(&_wanted) == 0) {
+    // Taken before it is done: a request that comes meanwhile is of a later cycle.
+    if (Atomic::xchg(&_wanted, 0) == 0) {
       return;
     }
     G1CollectedHeap* g1h = G1CollectedHeap::heap();
@@ -61,10 +62,8 @@ public:
     }
     VM_G1TryInitiateConcMark op(gc_count, GCCause::_g1_merapi_retry, g1h->policy()->max_pause_time_ms());
     VMThread::execute(&op);
-    if (op.transient_failure()) {
+    if (op.transient_failure() && Atomic::xchg(&_wanted, 1) == 0) {
       schedule(10);
-    } else {
-      Atomic::store(&_wanted, 0);
     }
   }
 };

@@ -161,6 +161,15 @@ def test_what_is_ignored_is_told(flags, warning, java, tmp_path):
     assert f"warning: {warning}" in said[0]
 
 
+def test_a_heap_that_was_to_be_elsewhere_is_told(java, device, classes, runs, tmp_path):
+    window = jvm_harness.flag_of_window(f"device:{device.socket}")
+    flags = [*BASE, window, f"-XX:AllocateHeapAt={tmp_path}", "-Xmx96m", "-cp", classes]
+    result = runs(java, [*flags, *PROGRAM], tmp_path).finish(60)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_offloaded(result, 4, verified=False)
+    assert "AllocateHeapAt is ignored" in result.log.text("gc,merapi"), result.describe("expected a warning")
+
+
 @pytest.mark.parametrize("collector", ["UseSerialGC", "UseParallelGC", "UseZGC", "UseShenandoahGC", "UseEpsilonGC"])
 def test_other_collectors_ignore_the_window_and_say_so(collector, java, device, classes, runs, tmp_path):
     flags = ["-XX:+UnlockExperimentalVMOptions", f"-XX:+{collector}", "-Xmx512m"]

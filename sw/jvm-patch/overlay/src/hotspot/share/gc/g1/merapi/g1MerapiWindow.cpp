@@ -182,6 +182,9 @@ void G1MerapiWindow::initialize(const ReservedSpace& heap) {
                                           offset, MerapiWindow, os::strerror(-result)));
   }
   warn_of_small_pages();
+  if (AllocateHeapAt != NULL) {
+    log_warning(gc, merapi)("AllocateHeapAt is ignored: the heap is in window %s", MerapiWindow);
+  }
   _instance = self;
   log_info(gc, merapi)("Window %s: " UINT64_FORMAT " bytes, heap at offset " UINT64_FORMAT " mapped at " PTR_FORMAT,
                        MerapiWindow, G1MerapiLibrary::window_bytes(window), offset, p2i(heap.base()));

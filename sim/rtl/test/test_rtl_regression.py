@@ -35,6 +35,7 @@ NOT_RECORDED = (
     "RtlContexts.",
     "RtlHost.SleepsWhenNothingIsLeft",
     "RtlHostMemory.WhatIsReadWhereItIsGoneIsNotUsed",
+    "RtlHostStatus.SumsOverAllCycles",
     "RtlReplay.",
     "RtlPowerUp.",
 )

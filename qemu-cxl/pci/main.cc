@@ -42,13 +42,10 @@ int main(int argc, char** argv) {
   sigset_t mask;
   sigemptyset(&mask);
   for (int s : {SIGTERM, SIGINT}) sigaddset(&mask, s);
-  pthread_sigmask(SIG_BLOCK, &mask, nullptr);
-  // What a client sends for its interrupts may be a pipe that nobody reads.
-  sigset_t broken_pipe;
-  sigemptyset(&broken_pipe);
-  sigaddset(&broken_pipe, SIGPIPE);
-  pthread_sigmask(SIG_BLOCK, &broken_pipe, nullptr);
   const int stop_fd = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
+  // What a client sends for its interrupts may be a pipe that nobody reads.
+  sigaddset(&mask, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &mask, nullptr);
   if (stop_fd < 0) {
     perror("merapi-pci-front: signalfd");
     return 3;

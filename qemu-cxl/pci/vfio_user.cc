@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
 #include <unistd.h>
 
 #include <stdexcept>
@@ -63,29 +61,6 @@ template <typename T>
 void give(const T& from, std::vector<uint8_t>* to) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(&from);
   to->assign(bytes, bytes + sizeof from);
-}
-
-// Does any process have a socket there, of whatever type? A datagram socket asks without connecting: refused means that
-// nobody has; a socket of another type is "wrong", which is not nobody.
-bool is_live(const sockaddr_un& address) {
-  const int probe = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-  if (probe < 0) return true;
-  const bool live = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 ||
-                    (errno != ECONNREFUSED && errno != ENOENT);
-  close(probe);
-  return live;
-}
-
-// Only a socket that its process has left behind makes way: a name that is mistaken costs no file.
-void remove_stale(const sockaddr_un& address) {
-  const std::string path = address.sun_path;
-  struct stat status {};
-  if (lstat(path.c_str(), &status) < 0) return;
-  if (!S_ISSOCK(status.st_mode))
-    throw std::runtime_error("expected a socket or nothing at " + path + ", found another kind of file");
-  if (is_live(address))
-    throw std::runtime_error("expected a free socket path at " + path + ", found that another program listens there");
-  unlink(path.c_str());
 }
 
 }  // namespace
@@ -166,28 +141,19 @@ struct VfioUserServer::Message {
   }
 };
 
-VfioUserServer::VfioUserServer(const std::string& path, TracerFunction& function) : path_(path), function_(function) {
-  sockaddr_un address{};
-  address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path)
-    throw std::runtime_error("expected a socket path of at most " + std::to_string(sizeof address.sun_path - 1) +
-                             " bytes, found " + std::to_string(path.size()));
-  memcpy(address.sun_path, path.c_str(), path.size());
-  remove_stale(address);
+VfioUserServer::VfioUserServer(const std::string& path, TracerFunction& function) : function_(function) {
+  merapi_error error{};
   listener_ = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  if (listener_ < 0 || bind(listener_, reinterpret_cast<sockaddr*>(&address), sizeof address) < 0 ||
-      listen(listener_, 1) < 0 || lstat(path.c_str(), &own_) < 0) {
-    std::string why = strerror(errno);
-    if (listener_ >= 0) close(listener_);
-    throw std::runtime_error("cannot listen at " + path + ": " + why);
+  if (listener_ < 0) throw std::runtime_error(std::string("cannot make a socket: ") + strerror(errno));
+  if (merapi_socket_path_bind(&path_, listener_, path.c_str(), 1, &error) < 0) {
+    close(listener_);
+    throw std::runtime_error(error.message);
   }
 }
 
 VfioUserServer::~VfioUserServer() {
+  merapi_socket_path_remove(&path_);
   close(listener_);
-  struct stat status {};
-  if (lstat(path_.c_str(), &status) == 0 && status.st_dev == own_.st_dev && status.st_ino == own_.st_ino)
-    unlink(path_.c_str());
 }
 
 void VfioUserServer::run(int stop_fd) {

@@ -4,11 +4,11 @@
 #pragma once
 
 #include <stdint.h>
-#include <sys/stat.h>
 
 #include <string>
 #include <vector>
 
+#include "socket_path.h"
 #include "tracer_function.h"
 
 namespace merapi::pci {
@@ -39,10 +39,9 @@ class VfioUserServer {
   int access(const Message& message, bool write, std::vector<uint8_t>* reply);
   void drop_vectors();
 
-  std::string path_;
+  merapi_socket_path path_{};
   TracerFunction& function_;
   int listener_ = -1;
-  struct stat own_ {};  // the socket's file, to remove it only while it is still ours
 };
 
 }  // namespace merapi::pci

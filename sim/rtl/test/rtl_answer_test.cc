@@ -60,7 +60,33 @@ class RtlAnswers : public testing::Test {
     ASSERT_TRUE(until([&] { return machine_->abort_acknowledged(); }));
     machine_->run(2000);
   }
+  // Runs `scenario`, which starts nothing itself, on a tracer that has begun a cycle: once to find the first write of
+  // that line of the control page while `watching_`, and once more, `failing_`, with an error for this write.
+  template <typename F>
+  void with_failing_write(uint64_t line, uint32_t latency, F scenario) {
+    uint64_t found = 0;
+    for (bool failing : {false, true}) {
+      uint64_t writes = 0;
+      RtlMachineOptions o;
+      o.timing = {latency, latency, 100, 1};
+      o.simulation.write_error_at = failing ? found : 0;
+      o.simulation.on_access = [&](uint64_t address, bool write) {
+        writes += write;
+        if (write && watching_ && address == line && found == 0) found = writes;
+      };
+      failing_ = failing;
+      watching_ = false;
+      start(o);
+      machine_->begin(0);
+      scenario();
+      if (HasFatalFailure()) return;
+      machine_->end_generation();
+      machine_->run(2000);
+      ASSERT_NE(found, 0u) << "never written";
+    }
+  }
 
+  bool watching_ = false, failing_ = false;
   Window window_{shape()};
   std::unique_ptr<RtlMachine> machine_;
 };
@@ -194,43 +220,21 @@ TEST_F(RtlAnswers, ErrorsWhileAFaultIsPublished) {
 
 // The write of a fault's record goes wrong, or the one that publishes its own entry: it is made again.
 TEST_F(RtlAnswers, AFaultIsToldAtTheSecondTry) {
-  const uint64_t full = window_.shape.completion_entries;
   for (uint32_t latency : {1u, 13u}) {
-    // Of the writes: the record, and the first of the index line after there is room.
-    uint64_t writes = 0, record = 0, publication = 0;
-    bool room = false;
-    auto run = [&](uint64_t failing) {
-      RtlMachineOptions o;
-      o.timing = {latency, latency, 100, 1};
-      o.simulation.write_error_at = failing;
-      writes = record = publication = 0;
-      room = false;
-      o.simulation.on_access = [&](uint64_t address, bool write) {
-        writes += write;
-        if (write && address == MERAPI_FAULT_RECORD_OFFSET && record == 0) record = writes;
-        if (write && address == MERAPI_DEVICE_INDEX_OFFSET && room && publication == 0) publication = writes;
-      };
-      start(o);
-      record = 0;
-      machine_->begin(0);
-      fill_ring();
-      unknown_command();
-      ASSERT_TRUE(until([&] { return machine_->state() == MERAPI_DEVICE_STATE_FAULTED; }));
-      ASSERT_TRUE(sleeps());
-      EXPECT_EQ(machine_->fault().code, uint32_t(MERAPI_FAULT_BAD_COMMAND))
-          << "a latency of " << latency << ", write " << failing;
-      machine_->complete();
-      room = true;
-      EXPECT_TRUE(answers_doorbell());
-      EXPECT_EQ(machine_->completed(), full + 1) << "a latency of " << latency << ", write " << failing;
-      machine_->end_generation();
-      machine_->run(2000);
-    };
-    run(0);
-    if (HasFatalFailure()) return;
-    ASSERT_TRUE(record != 0 && publication != 0);
-    for (uint64_t failing : {record, publication}) {
-      run(failing);
+    for (uint64_t line : {MERAPI_FAULT_RECORD_OFFSET, MERAPI_DEVICE_INDEX_OFFSET}) {
+      SCOPED_TRACE(testing::Message() << "a latency of " << latency << ", line " << std::hex << line);
+      with_failing_write(line, latency, [&] {
+        fill_ring();
+        watching_ = line == MERAPI_FAULT_RECORD_OFFSET;
+        unknown_command();
+        ASSERT_TRUE(until([&] { return machine_->state() == MERAPI_DEVICE_STATE_FAULTED; }));
+        ASSERT_TRUE(sleeps());
+        EXPECT_EQ(machine_->fault().code, uint32_t(MERAPI_FAULT_BAD_COMMAND));
+        machine_->complete();
+        watching_ = true;  // there is room for the entry
+        EXPECT_TRUE(answers_doorbell());
+        EXPECT_EQ(machine_->completed(), window_.shape.completion_entries + 1);
+      });
       if (HasFatalFailure()) return;
     }
   }
@@ -239,33 +243,15 @@ TEST_F(RtlAnswers, AFaultIsToldAtTheSecondTry) {
 // The write of an acknowledgement goes wrong: it comes with the fault.
 TEST_F(RtlAnswers, AnAcknowledgementComesWithTheFaultOfItsWrite) {
   for (bool aborts : {false, true}) {
-    uint64_t writes = 0, acknowledgement = 0;
-    bool asked = false;
-    auto run = [&](uint64_t failing_write) {
-      RtlMachineOptions o;
-      o.timing = {13, 13, 100, 1};
-      o.simulation.write_error_at = failing_write;
-      writes = acknowledgement = 0;
-      asked = false;
-      o.simulation.on_access = [&](uint64_t address, bool write) {
-        writes += write;
-        if (write && asked && address == MERAPI_DEVICE_ACK_OFFSET && acknowledgement == 0) acknowledgement = writes;
-      };
-      RtlMachine& m = start(o);
-      m.begin(0);
+    with_failing_write(MERAPI_DEVICE_ACK_OFFSET, 13, [&] {
+      RtlMachine& m = *machine_;
       ASSERT_TRUE(until([&] { return m.idle(); }));
-      asked = true;
+      watching_ = true;
       aborts ? m.abort() : m.request_pause();
       EXPECT_TRUE(until([&] { return aborts ? m.abort_acknowledged() : m.pause_acknowledged(); }));
       m.run(2000);
-      EXPECT_EQ(m.state() == MERAPI_DEVICE_STATE_FAULTED, failing_write != 0);
-      m.end_generation();
-      m.run(2000);
-    };
-    run(0);
-    if (HasFatalFailure()) return;
-    ASSERT_NE(acknowledgement, 0u);
-    run(acknowledgement);
+      EXPECT_EQ(m.state() == MERAPI_DEVICE_STATE_FAULTED, failing_);
+    });
     if (HasFatalFailure()) return;
   }
 }
@@ -273,39 +259,21 @@ TEST_F(RtlAnswers, AnAcknowledgementComesWithTheFaultOfItsWrite) {
 // The same of a tracer that has faulted before.
 TEST_F(RtlAnswers, AnAcknowledgementAfterAFaultIsWrittenAtTheSecondTry) {
   for (bool resumes : {false, true}) {
-    uint64_t writes = 0, acknowledgement = 0;
-    bool asked = false;
-    auto run = [&](uint64_t failing) {
-      RtlMachineOptions o;
-      o.timing = {13, 13, 100, 1};
-      o.simulation.write_error_at = failing;
-      writes = acknowledgement = 0;
-      asked = false;
-      o.simulation.on_access = [&](uint64_t address, bool write) {
-        writes += write;
-        if (write && asked && address == MERAPI_DEVICE_ACK_OFFSET && acknowledgement == 0) acknowledgement = writes;
-      };
-      RtlMachine& m = start(o);
-      m.begin(0);
+    with_failing_write(MERAPI_DEVICE_ACK_OFFSET, 13, [&] {
+      RtlMachine& m = *machine_;
       unknown_command();
       ASSERT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_COMMAND));
       ASSERT_TRUE(sleeps());
-      asked = !resumes;
+      watching_ = !resumes;
       m.request_pause();
       EXPECT_TRUE(until([&] { return m.pause_acknowledged(); }));
       EXPECT_TRUE(sleeps());
-      asked = true;
+      watching_ = true;
       m.resume();
       EXPECT_TRUE(until([&] { return m.resume_acknowledged(); }));
       EXPECT_TRUE(sleeps());
       EXPECT_EQ(m.fault().code, uint32_t(MERAPI_FAULT_BAD_COMMAND));
-      m.end_generation();
-      m.run(2000);
-    };
-    run(0);
-    if (HasFatalFailure()) return;
-    ASSERT_NE(acknowledgement, 0u);
-    run(acknowledgement);
+    });
     if (HasFatalFailure()) return;
   }
 }

@@ -9,6 +9,7 @@
 #include <filesystem>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <regex>
 
 #include "cli.h"
@@ -56,6 +57,7 @@ int create_file(const CreateOptions& o) {
 }
 
 int create_dax(const CreateOptions& o) {
+  const RecordTurn turn;
   const auto sibling = find_dax(o.where);
   if (!sibling)
     throw Failure(kAbsent, "expected a dax device whose region the window shares, found nothing named '" + o.where +
@@ -63,7 +65,6 @@ int create_dax(const CreateOptions& o) {
   if (o.size == 0 || o.size % MERAPI_MAPPED_ALIGNMENT != 0)
     throw Failure(kUsage, "expected --size as a multiple of 2 MiB, found " + std::to_string(o.size));
   Provisioning work(10);
-  const RecordTurn turn;
   WindowRecord record;  // a damaged one is told before anything is made
   const DaxDevice made = make_window(&work, *sibling, o.size, o.shrink);
   if (const std::string serial = serial_of(made); !serial.empty()) {
@@ -101,6 +102,8 @@ int destroy(const DestroyOptions& o) {
   Provisioning work(10);
   std::vector<std::string> did;
   int unrecorded = 0;
+  std::optional<RecordTurn> turn;
+  if (names_dax(o.window)) turn.emplace();
   if (const auto device = find_dax(o.window)) {
     Provisioning::require_unused(*device);
     if (device->name.substr(device->name.find('.')) == ".0")
@@ -108,7 +111,6 @@ int destroy(const DestroyOptions& o) {
                                 ": the first device of a region can shrink but not go away; 'merapi release' takes the "
                                 "whole region back");
     const std::string serial = serial_of(*device);
-    const RecordTurn turn;
     WindowRecord record;
     if (!device->driver.empty()) work.change({"daxctl", "disable-device", device->name}, "see dmesg");
     work.change({"daxctl", "destroy-device", device->name}, "see dmesg");

@@ -5,20 +5,16 @@
  */
 #include <errno.h>
 #include <fcntl.h>
-#include <libgen.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
-#include <sys/file.h>
 #include <sys/socket.h>
-#include <sys/stat.h>
-#include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "lease.h"
+#include "socket_path.h"
 
 #define BACKLOG 64
 /* Descriptors that must be free before a host is accepted and before its message, which carries one, is taken: the
@@ -30,58 +26,8 @@
 struct merapi_listener {
   int socket;
   int epoll;
-  dev_t device; /* of the socket's file, to remove it only while it is still ours */
-  ino_t inode;
-  char path[sizeof(((struct sockaddr_un*)0)->sun_path)];
+  struct merapi_socket_path path;
 };
-
-/* Two processes that both find a stale socket must not both replace it: they take turns by a lock on its folder. */
-static int lock_folder(const char* path) {
-  char copy[sizeof(((struct sockaddr_un*)0)->sun_path)];
-  snprintf(copy, sizeof copy, "%s", path);
-  const int folder = merapi_fd_above_stdio(open(dirname(copy), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
-  if (folder < 0) return -errno;
-  for (int tries = 0; tries < 200; tries++) {
-    if (flock(folder, LOCK_EX | LOCK_NB) == 0) return folder;
-    const struct timespec nap = {.tv_nsec = 10000000};
-    nanosleep(&nap, NULL);
-  }
-  close(folder);
-  return -EBUSY;
-}
-
-/* Does any process have a socket there, of whatever type? A datagram socket asks without connecting: refused means that
- * nobody has; another type's socket is "wrong", which is not nobody. A stopped process counts as well. */
-static bool is_live(const struct sockaddr_un* address) {
-  const int probe = merapi_fd_above_stdio(socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
-  if (probe < 0) return true;
-  const bool live = connect(probe, (const struct sockaddr*)address, sizeof *address) == 0 ||
-                    (errno != ECONNREFUSED && errno != ENOENT);
-  close(probe);
-  return live;
-}
-
-static int bind_path(struct merapi_listener* listener, struct merapi_error* error) {
-  struct sockaddr_un address = {.sun_family = AF_UNIX};
-  memcpy(address.sun_path, listener->path, sizeof address.sun_path);
-  struct stat status;
-  if (lstat(listener->path, &status) == 0) {
-    if (!S_ISSOCK(status.st_mode))
-      return merapi_fail(error, -EADDRINUSE, "expected a socket or nothing at %s, found another kind of file",
-                         listener->path);
-    if (is_live(&address))
-      return merapi_fail(error, -EADDRINUSE,
-                         "expected a free socket path at %s, found that another program listens there", listener->path);
-    if (unlink(listener->path) < 0 && errno != ENOENT)
-      return merapi_fail(error, -errno, "cannot replace the stale socket %s: %s", listener->path, strerror(errno));
-  }
-  if (bind(listener->socket, (struct sockaddr*)&address, sizeof address) < 0 || listen(listener->socket, BACKLOG) < 0 ||
-      lstat(listener->path, &status) < 0)
-    return merapi_fail(error, -errno, "cannot listen at %s: %s", listener->path, strerror(errno));
-  listener->device = status.st_dev;
-  listener->inode = status.st_ino;
-  return 0;
-}
 
 static int watch(struct merapi_listener* listener, int fd) {
   struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = fd}};
@@ -92,23 +38,14 @@ int merapi_listen(const char* path, struct merapi_listener** listener, struct me
   *listener = NULL;
   struct merapi_listener* made = calloc(1, sizeof *made);
   if (made == NULL) return merapi_fail(error, -ENOMEM, "out of memory");
-  if (strlen(path) >= sizeof made->path) {
-    free(made);
-    return merapi_fail(error, -EINVAL, "expected a socket path of at most %zu characters, found %zu; use a shorter one",
-                       sizeof made->path - 1, strlen(path));
-  }
-  memcpy(made->path, path, strlen(path) + 1);
   made->socket = merapi_fd_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   made->epoll = merapi_fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
-  const int folder = lock_folder(path);
   int status;
-  if (folder < 0)
-    status = merapi_fail(error, folder, "cannot use the folder of %s: %s", path, strerror(-folder));
-  else if (made->socket < 0 || made->epoll < 0)
+  if (made->socket < 0 || made->epoll < 0)
     status = merapi_fail(error, -errno, "cannot make a socket: %s", strerror(errno));
-  else if ((status = bind_path(made, error)) == 0 && (status = watch(made, made->socket)) < 0)
+  else if ((status = merapi_socket_path_bind(&made->path, made->socket, path, BACKLOG, error)) == 0 &&
+           (status = watch(made, made->socket)) < 0)
     merapi_fail(error, status, "cannot wait for connections: %s", strerror(-status));
-  if (folder >= 0) close(folder);
   if (status < 0) {
     merapi_listener_close(made);
     return status;
@@ -121,10 +58,7 @@ int merapi_listener_fd(const struct merapi_listener* listener) { return listener
 
 void merapi_listener_close(struct merapi_listener* listener) {
   if (listener == NULL) return;
-  struct stat status;
-  if (listener->inode != 0 && lstat(listener->path, &status) == 0 && status.st_dev == listener->device &&
-      status.st_ino == listener->inode)
-    unlink(listener->path);
+  merapi_socket_path_remove(&listener->path);
   if (listener->socket >= 0) close(listener->socket);
   if (listener->epoll >= 0) close(listener->epoll);
   free(listener);
@@ -225,7 +159,7 @@ static int greet(struct merapi_listener* listener, int connection, struct merapi
     close(fd);
   }
   if (status < 0) {
-    merapi_fail(error, status, "expected a host's hello with a sealed memfd at %s, found: %s", listener->path,
+    merapi_fail(error, status, "expected a host's hello with a sealed memfd at %s, found: %s", listener->path.path,
                 strerror(-status));
     reply(connection, status);
     close(connection);

@@ -182,6 +182,21 @@ def test_bitmap_returns_beside_full_collections(java, rogue_program, classes, ru
     jvm_harness.check_verified(result)
 
 
+def test_device_is_used_again_though_no_cycle_ends(java, rogue_program, classes, runs, tmp_path):
+    """The device faults once, and from then on a full collection aborts every cycle, also the one that replaces the
+    failed one. Both bitmaps return to the window nevertheless, and cycles are handed to the device again."""
+    mode = "fault-record"
+    given = [*jvm_harness.programs()["AbortedCycles"].flags, "cycles=40"]
+    with rogue(rogue_program, tmp_path, mode, "--after-us", "0") as device:
+        result = start(runs, java, device, classes, tmp_path, program="AbortedCycles", given=given).finish(120)
+        check_told(result, device, mode, IN_TRACE[mode], abandoned=False)
+    lines = result.log.text("gc,merapi").splitlines()
+    returned = [i for i, line in enumerate(lines) if re.fullmatch(r"Bitmap \d is in the window again", line)]
+    assert len(returned) == 2, result.describe(f"expected two bitmaps to return to the window, found {len(returned)}")
+    later = [line for line in lines[returned[-1] :] if line.startswith("Fallback") and '"exit"' not in line]
+    assert not later, result.describe(f"expected a device that is used again, found {later[0]}")
+
+
 def test_explicit_request_waits_for_marking(java, rogue_program, classes, runs, tmp_path):
     """Every other cycle is given up. The one that replaces it marks, even if a humongous allocation starts it and its
     pause reclaims so much that G1 alone would undo it: a System.gc() that waits has been promised a marking."""

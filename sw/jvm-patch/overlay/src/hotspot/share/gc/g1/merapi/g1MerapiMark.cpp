@@ -329,8 +329,21 @@ void G1MerapiMark::request_retry() {
   }
 }
 
-void G1MerapiMark::next_bitmap_cleared() {
-  _window->readopt(next_bitmap());
+void G1MerapiMark::cycle_is_over() {
+  const int which = next_bitmap();
+  // The cycle that replaces an abandoned one marks on the CPU: it needs no device, and this one has just failed.
+  if (_mark_on_cpu || !_window->is_private(which) || _cm->cm_thread()->should_terminate() ||
+      !_window->prepare_return(which)) {
+    return;
+  }
+  // The device took its time to answer, and a full collection may have come. It marks in the next bitmap, makes the
+  // previous one of it, and leaves the other one clear.
+  SuspendibleThreadSetJoiner sts_join;
+  if (which == next_bitmap()) {
+    _window->return_bitmap(which);
+  } else {
+    log_debug(gc, merapi)("The bitmap stays private: a full collection has marked in it");
+  }
 }
 
 // --------------------------------------------------------------- safepoints

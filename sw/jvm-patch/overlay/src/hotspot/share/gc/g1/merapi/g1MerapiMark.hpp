@@ -145,8 +145,10 @@ public:
   void abandon_at_remark(size_t missed, size_t incomplete, size_t live_mismatch);
   // At a safepoint, if the device failed.
   void abandon_if_failed();
-  // The next bitmap is clear and the cycle over.
-  void next_bitmap_cleared();
+  // G1ConcurrentMarkThread::run_service, at the end of every cycle, aborted ones
+  // included; the next bitmap is clear. Outside the suspendible thread set: a
+  // device that is to be used again takes its time to answer.
+  void cycle_is_over();
   // The concurrent mark thread ends a cycle: true if it was abandoned and must
   // not count as completed.
   bool cycle_ends_abandoned();

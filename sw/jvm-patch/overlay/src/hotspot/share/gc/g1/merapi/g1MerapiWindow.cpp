@@ -21,7 +21,6 @@
 #include "gc/g1/g1RegionToSpaceMapper.hpp"
 #include "gc/g1/heapRegion.hpp"
 #include "gc/g1/merapi/g1MerapiWindow.hpp"
-#include "gc/shared/suspendibleThreadSet.hpp"
 #include "logging/log.hpp"
 #include "oops/arrayOop.hpp"
 #include "oops/compressedOops.hpp"
@@ -359,10 +358,7 @@ bool G1MerapiWindow::revoke(int next) {
   return dropped;
 }
 
-bool G1MerapiWindow::readopt(int which) {
-  if (!_bitmap_private[which]) {
-    return true;
-  }
+bool G1MerapiWindow::prepare_return(int which) {
   merapi_error error;
   if (!ensure_attached(&error)) {
     log_debug(gc, merapi)("The next bitmap stays private: %s", error.message);
@@ -371,23 +367,21 @@ bool G1MerapiWindow::readopt(int which) {
   // The device has answered a new generation and holds no cycle: it writes no
   // bitmap, so the window's pages can be cleared and shown again.
   merapi_area area = which == 0 ? MERAPI_AREA_BITMAP0 : MERAPI_AREA_BITMAP1;
-  uint64_t offset = area_offset(area);
-  int result = G1MerapiLibrary::zero(_window, offset, G1MerapiLibrary::layout_of(_window)->area[area].size);
-  // The handshake took its time, and the concurrent mark thread was in no suspendible thread set: a full collection may
-  // have come. It marks in the next bitmap and makes the previous one of it.
-  SuspendibleThreadSetJoiner sts_join;
-  if (G1CollectedHeap::heap()->concurrent_mark()->has_aborted()) {
-    log_debug(gc, merapi)("The next bitmap stays private: a full collection has used it");
-    return false;
-  }
-  if (result == 0) {
-    result = map(offset, _bitmap_size[which], _bitmap_base[which]);
-  }
+  int result = G1MerapiLibrary::zero(_window, area_offset(area), G1MerapiLibrary::layout_of(_window)->area[area].size);
   if (result != 0) {
     log_warning(gc, merapi)("The next bitmap stays private: %s", os::strerror(-result));
     return false;
   }
+  return true;
+}
+
+void G1MerapiWindow::return_bitmap(int which) {
+  merapi_area area = which == 0 ? MERAPI_AREA_BITMAP0 : MERAPI_AREA_BITMAP1;
+  int result = map(area_offset(area), _bitmap_size[which], _bitmap_base[which]);
+  if (result != 0) {
+    log_warning(gc, merapi)("The next bitmap stays private: %s", os::strerror(-result));
+    return;
+  }
   _bitmap_private[which] = false;
   log_info(gc, merapi)("Bitmap %d is in the window again", which);
-  return true;
 }

@@ -91,10 +91,12 @@ public:
   // window. `next` is the bitmap under construction. Returns whether its contents
   // were dropped, so that it is all clear; a bitmap that was private keeps them.
   bool revoke(int next);
-  // Puts bitmap `which`, the next one, all clear and not in use by marking, back into the
-  // window if a device answers and no full collection comes before that. By the concurrent
-  // mark thread, outside the suspendible thread set. Returns whether it is there.
-  bool readopt(int which);
+  // Private bitmap `which` is to return to the window: whether a device has answered and its
+  // place there is clear. Takes its time, so outside the suspendible thread set.
+  bool prepare_return(int which);
+  // Maps the place that was prepared in place of the private bitmap, which is all clear and not
+  // in use by marking. In the suspendible thread set.
+  void return_bitmap(int which);
 };
 
 #endif // SHARE_GC_G1_MERAPI_G1MERAPIWINDOW_HPP

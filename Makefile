@@ -64,7 +64,10 @@ one_at_a_time = mkdir -p build/locks; exec 9> build/locks/$(1); \
 help: ## print this list
 	@echo "Merapi: garbage-collection tracing next to the memory. Targets:"
 	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-19s%s\n", $$1, $$2 }'
-	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu), PRESET=ddr4-1ch|ddr4-4ch|hbm2|sim-small MEMORY=ideal|ddr4-2400|hbm2|FILE (DEVICE=rtl), APP="-cp DIR Main args" (run), JOBS=n, RTL_JOBS=n (compilers of the RTL: 2), MERAPI_FULL=1 (tests: all cases), MERAPI_CACHE=folder (~/.cache/merapi)'
+	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu),' \
+	  'PRESET=ddr4-1ch|ddr4-4ch|hbm2|sim-small MEMORY=ideal|ddr4-2400|hbm2|FILE (DEVICE=rtl),' \
+	  'APP="-cp DIR Main args" (run), JOBS=n, RTL_JOBS=n (compilers of the RTL: 2),' \
+	  'MERAPI_FULL=1 (tests: all cases), MERAPI_CACHE=folder (~/.cache/merapi)'
 
 # Before any tool runs: what they import, and how they are written, an older one does not have.
 .PHONY: python
@@ -85,7 +88,8 @@ contract: python ## regenerate the contract's C header, Scala constants and docu
 .PHONY: native
 native: setup ## build libmerapi, the device process and the merapi command
 	@$(call one_at_a_time,native) \
-	  [ -f build/native/build.ninja ] || cmake -S sim -B build/native $(NATIVE_FLAGS) > build/native.log || { cat build/native.log; exit 1; }; \
+	  [ -f build/native/build.ninja ] || cmake -S sim -B build/native $(NATIVE_FLAGS) > build/native.log \
+	  || { cat build/native.log; exit 1; }; \
 	  cmake --build build/native --parallel $(JOBS)
 
 .PHONY: jdk

@@ -16,9 +16,11 @@ $(if $(call given,RTL_SIMULATIONS),$(call expect_words,RTL_SIMULATIONS,\
 RTL_FAST_CXX ?= clang++
 RTL_FAST_FLAGS := -std=c++20 -O3 -march=native -fPIC
 # A precompiled header of clang's names its clone: ccache could not give it to another.
-rtl_clang := $(if $(findstring clang,$(RTL_FAST_CXX)),'VK_PCH_I_FAST=-include $$(VK_PCH_H)' 'VK_PCH_I_SLOW=-include $$(VK_PCH_H)')
+rtl_clang := $(if $(findstring clang,$(RTL_FAST_CXX)),\
+  'VK_PCH_I_FAST=-include $$(VK_PCH_H)' 'VK_PCH_I_SLOW=-include $$(VK_PCH_H)')
 rtl_simulation_ready = $(foreach s,$(RTL_SIMULATIONS),$(RTL_BUILD)/$(subst :,/,$(s))/ready)
-RTL_PLUGIN_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*.cmake sim/rtl/plugin/CMakeLists.txt) sim/engine/engine.h
+RTL_PLUGIN_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*.cmake sim/rtl/plugin/CMakeLists.txt) \
+  sim/engine/engine.h
 
 # $(1): kind, $(2): Verilator's further flags.
 define rtl_simulation_rule
@@ -29,7 +31,8 @@ $(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RT
 	  --cc -O3 --noassert --x-assign fast --x-initial fast -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT $(2) \
 	  --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing \
 	  -f filelist.f > $(1).log 2>&1 || { grep -E 'Error' $(1).log | head -20; exit 1; }
-	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) -j$$(RTL_JOBS) -f V$$(subst -,_,$$*).mk CXX=$$(RTL_FAST_CXX) $$(rtl_clang) \
+	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) -j$$(RTL_JOBS) -f V$$(subst -,_,$$*).mk \
+	  CXX=$$(RTL_FAST_CXX) $$(rtl_clang) \
 	  OPT_FAST="$$(RTL_FAST_FLAGS)" OPT_GLOBAL="$$(RTL_FAST_FLAGS)" OPT_SLOW="-std=c++20 -O0 -fPIC" \
 	  libV$$(subst -,_,$$*).a libverilated.a > $$(@D)/make.log 2>&1 || { tail -20 $$(@D)/make.log; exit 1; }
 	@touch $$@
@@ -42,23 +45,28 @@ $(eval $(call rtl_simulation_rule,waves,--trace))
 .PHONY: rtl-cargo
 rtl-cargo:
 	@[ -e $(RTL_TOOLS)/dramsim3 ] || command -v cargo > /dev/null || { \
-	  [ "$$(id -u)" = 0 ] || { echo "rtl: expected cargo, found none; as root run: apt-get install cargo-web (Debian 12) or cargo (13)" >&2; exit 1; }; \
+	  [ "$$(id -u)" = 0 ] || { \
+	    echo "rtl: expected cargo, found none; as root run: apt-get install cargo-web (Debian 12) or cargo (13)" >&2; exit 1; }; \
 	  echo "rtl: installing cargo"; mkdir -p $(RTL_TOOLS); \
-	  { apt-get update -q && { apt-get install -y --no-install-recommends cargo-web || apt-get install -y --no-install-recommends cargo; }; } \
+	  { apt-get update -q && { apt-get install -y --no-install-recommends cargo-web \
+	    || apt-get install -y --no-install-recommends cargo; }; } \
 	    > $(RTL_TOOLS)/cargo.log 2>&1 || { tail -15 $(RTL_TOOLS)/cargo.log; exit 1; }; }
 $(RTL_TOOLS)/dramsim3: | rtl-cargo
 
 # What an earlier run made and this one does not name stays as long as it is of these sources: whoever finds a simulation in
 # lib/ takes it for the present tracer.
 .PHONY: rtl-simulations
-rtl-simulations: setup $(rtl_simulation_ready) | $(RTL_TOOLS)/dramsim3 ## build the simulated tracers of DEVICE=rtl and merapi-replay --rtl (RTL_SIMULATIONS=)
+rtl-simulations: setup $(rtl_simulation_ready) | $(RTL_TOOLS)/dramsim3
+rtl-simulations: ## build the simulated tracers of DEVICE=rtl and merapi-replay --rtl (RTL_SIMULATIONS=)
 	@for made in $(RTL_BUILD)/lib/merapi-rtl-*.so; do \
 	  [ ! -e "$$made" ] || [ -z "$$(find $(RTL_SOURCES) $(RTL_PLUGIN_SOURCES) -newer "$$made" -print -quit)" ] || rm -f "$$made"; done
 	@echo "rtl: linking $(RTL_SIMULATIONS)"
-	@cmake -S sim/rtl/plugin -B $(RTL_BUILD)/plugin -G Ninja $(LAUNCHERS) -DCMAKE_CXX_COMPILER=$(RTL_FAST_CXX) -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
+	@cmake -S sim/rtl/plugin -B $(RTL_BUILD)/plugin -G Ninja $(LAUNCHERS) \
+	  -DCMAKE_CXX_COMPILER=$(RTL_FAST_CXX) -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
 	  "-DMERAPI_SIMULATIONS=$(subst $() $(),;,$(strip $(RTL_SIMULATIONS)))" -DMERAPI_VERILATOR=$(rtl_verilator_root) \
 	  -DMERAPI_DRAMSIM3=$(RTL_TOOLS)/dramsim3 > $(RTL_BUILD)/plugin.log 2>&1 || { cat $(RTL_BUILD)/plugin.log; exit 1; }
-	@$(RTL_NICE) cmake --build $(RTL_BUILD)/plugin --parallel $(RTL_JOBS) > $(RTL_BUILD)/plugin-build.log 2>&1 || { tail -40 $(RTL_BUILD)/plugin-build.log; exit 1; }
+	@$(RTL_NICE) cmake --build $(RTL_BUILD)/plugin --parallel $(RTL_JOBS) > $(RTL_BUILD)/plugin-build.log 2>&1 \
+	  || { tail -40 $(RTL_BUILD)/plugin-build.log; exit 1; }
 
 ifeq ($(DEVICE),rtl)
 run: rtl-simulations
@@ -69,7 +77,8 @@ RTL_WIDE := ddr4-4ch hbm2
 RTL_WIDE_BUILD := $(CURDIR)/build/rtl-wide
 .PHONY: test-rtl-wide
 test-rtl-wide: native ## the regression and windows of real programs on the presets with eight lanes (MERAPI_SEEDS=)
-	@$(MAKE) --no-print-directory rtl rtl-simulations RTL_BUILD=$(RTL_WIDE_BUILD) RTL_PRESETS='$(RTL_WIDE)' RTL_SIMULATIONS='$(RTL_WIDE:%=%:fast)'
+	@$(MAKE) --no-print-directory rtl rtl-simulations RTL_BUILD=$(RTL_WIDE_BUILD) RTL_PRESETS='$(RTL_WIDE)' \
+	  RTL_SIMULATIONS='$(RTL_WIDE:%=%:fast)'
 	@MERAPI_RTL_BUILD=$(RTL_WIDE_BUILD) MERAPI_SEEDS=$${MERAPI_SEEDS:-$(if $(filter 1,$(MERAPI_FULL)),200,4)} \
 	  $(PYTEST) sim/rtl/test/test_rtl_regression.py sim/test/test_windows.py -k '$(subst $() $(), or ,$(RTL_WIDE))'
 

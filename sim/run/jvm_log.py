@@ -10,11 +10,14 @@ import json
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
 LINE = re.compile(r"^\[(\d+)ns\]\[([a-z,+ ]+?) *\] ?(?:GC\((\d+)\) )?(.*)$")
-RECORD = re.compile(r"^([A-Z][A-Za-z]+) (\{.*\})$")
+RECORD = re.compile(r"^(Trace|Verify|Fallback) (\{.*\})$")
+RECORD_BEGIN = re.compile(r"^(Trace|Verify|Fallback) .*\{")
 MARK_BEGIN = re.compile(r"^Concurrent Mark From Roots$")
 MARK_END = re.compile(r"^Concurrent Mark From Roots ([\d.]+)ms$")
+MARK_ABORT = re.compile(r"^Concurrent Mark Abort")
 PAUSE = re.compile(r"^Pause (Young|Remark|Cleanup|Full)(.*?) \d+[KMG]->\d+[KMG]\(\d+[KMG]\) ([\d.]+)ms$")
 PAUSE_ACKNOWLEDGED = re.compile(r"^Pause acknowledged after ([\d.]+) us$")
 COLLECTOR = re.compile(r"^Using (?:The )?(\w+)(?: Garbage Collector)?$")  # Z alone has a sentence for a name
@@ -26,6 +29,21 @@ def log_flag(path, *more):
     """The -Xlog flag that writes what this module reads; `more` are further selections (gc+merapi=debug)."""
     selections = ",".join(["gc*=info", "safepoint=info", *more])
     return f"-Xlog:{selections}:file={path}:tn,tg:filecount=0"
+
+
+class Line(NamedTuple):
+    instant: int  # nanoseconds
+    tags: str
+    gc_id: int | None
+    text: str
+
+
+def parse(line):
+    """A line of the log in its parts; None when it is none."""
+    match = LINE.match(line.rstrip("\n"))
+    if not match:
+        return None
+    return Line(int(match[1]), match[2].strip(), int(match[3]) if match[3] is not None else None, match[4])
 
 
 @dataclass
@@ -43,10 +61,12 @@ class Cycle:
 
 @dataclass
 class JvmLog:
-    """Everything read so far. `feed` takes lines in order and returns what a line told, as (kind, value)."""
+    """Everything read so far. `feed` takes lines in order and returns what a line told, as (kind, value): a "trace",
+    "verify", "remark" or "abort" with its Cycle, a "fallback" with its record."""
 
     cycles: dict = field(default_factory=dict)
     fallbacks: list = field(default_factory=list)
+    problems: list = field(default_factory=list)  # records that cannot be read
     young_ms: list = field(default_factory=list)  # (kind as "Normal", milliseconds, begins inside marking)
     full_gcs: int = 0
     reaching_ns: list = field(default_factory=list)  # time to safepoint of young collections
@@ -60,11 +80,11 @@ class JvmLog:
         return self.cycles.setdefault(gc_id, Cycle(gc_id))
 
     def feed(self, line):
-        match = LINE.match(line.rstrip("\n"))
-        if not match:
-            return None
-        instant, tags, gc, text = int(match[1]), match[2].strip(), match[3], match[4]
-        gc_id = int(gc) if gc is not None else None
+        parsed = parse(line)
+        return self.take(parsed) if parsed else None
+
+    def take(self, line):
+        instant, tags, gc_id, text = line
         if "merapi" in tags.split(","):
             return self.record(gc_id, text)
         if tags == "safepoint":
@@ -80,6 +100,8 @@ class JvmLog:
             cycle = self.cycle(gc_id)
             cycle.mark_ms, cycle.mark_end_ns = float(match[1]), instant
             self.marking = None
+        elif MARK_ABORT.match(text):
+            return ("abort", self.cycle(gc_id))
         elif match := PAUSE.match(text):
             return self.pause(gc_id, match[1], match[2].strip(), float(match[3]))
         return None
@@ -103,14 +125,15 @@ class JvmLog:
             self.reaching_ns.append(int(match[2]))
 
     def record(self, gc_id, text):
-        match = RECORD.match(text)
-        if not match:
+        begin = RECORD_BEGIN.match(text)
+        if not begin:
             return self.sentence(text)
+        kind, match = begin[1], RECORD.match(text)
         try:
             value = json.loads(match[2])
-        except json.JSONDecodeError:
+        except (TypeError, json.JSONDecodeError) as error:
+            self.problems.append(f"not '{kind} {{json}}': {text} ({error})")
             return None
-        kind = match[1]
         if kind == "Trace":
             cycle = self.cycle(value.get("gc_id", gc_id))
             cycle.trace = value
@@ -119,13 +142,12 @@ class JvmLog:
         if kind == "Verify":
             number = value.get("gc_id", gc_id if gc_id is not None else self.last_gc)
             if number is None:
+                self.problems.append(f"Verify of no collection: {text}")
                 return None
             self.cycle(number).verify = value
             return ("verify", self.cycle(number))
-        if kind == "Fallback":
-            self.fallbacks.append(value)
-            return ("fallback", value)
-        return None
+        self.fallbacks.append(value)
+        return ("fallback", value)
 
     def sentence(self, text):
         if match := PAUSE_ACKNOWLEDGED.match(text):
@@ -159,9 +181,9 @@ class Follower:
             self.file.close()
 
 
-def read(path):
-    """The whole log of a JVM that has ended."""
-    log = JvmLog()
+def read(path, kind=JvmLog):
+    """The log of a JVM as far as it is written."""
+    log = kind()
     with open(path, encoding="utf-8", errors="replace") as file:
         for line in file:
             log.feed(line)

@@ -74,8 +74,14 @@ def test_a_run_with_another_collector_says_which(line, name):
 
 
 def test_a_broken_record_is_not_a_cycle():
-    log, _ = read(['[1ns][gc,merapi ] GC(2) Trace {"cycle":1,"gc_id":2,"objects":', "no decorations", ""])
-    assert log.offloaded() == []
+    log, events = read(['[1ns][gc,merapi ] GC(2) Trace {"cycle":1,"gc_id":2,"objects":', "no decorations", ""])
+    assert log.offloaded() == [] and events == []
+    assert "not 'Trace {json}'" in log.problems[0]
+
+
+def test_an_aborted_cycle_is_told():
+    log, events = read([*LINES[:5], "[2600ns][gc,marking     ] GC(2) Concurrent Mark Abort"])
+    assert events == ["abort"] and log.offloaded() == [] and not log.problems
 
 
 def test_follower_gives_lines_out_once_complete(tmp_path):

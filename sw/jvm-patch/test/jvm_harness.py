@@ -2,7 +2,6 @@
 """Runs Java programs on the patched JVM with a device beside it, and reads what the JVM says of each cycle."""
 
 import errno
-import json
 import os
 import re
 import shutil
@@ -17,8 +16,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "sim/run"))
 
+import jvm_log  # noqa: E402
 from device import Device, prepare_child  # noqa: E402
-from jvm_log import LINE, RECORD  # noqa: E402
 
 JAVA_SOURCES = Path(__file__).parent / "java"
 HELPERS = ("Stress", "ClassBytes", "Redefinition")
@@ -46,6 +45,8 @@ TRACE_FIELDS = {
 # GCId::undefined() in HotSpot.
 UNDEFINED_GC_ID = 0xFFFFFFFF
 VERIFY_FIELDS = ("missed", "incomplete", "floating", "live_mismatch", "ms")
+# What verification says of each thing that it found wrong, in lines of its own.
+COMPLAINT = re.compile(r"^(Reachable but not marked|.* is not marked: |Region \d+ .*live words say)")
 
 
 def flag_of_window(name):
@@ -91,69 +92,47 @@ def compile_programs(javac, folder):
 
 
 @dataclass
-class Log:
-    """What a JVM's log says, in order. Lines under gc,merapi that look like records must be records."""
+class Log(jvm_log.JvmLog):
+    """Beside what runs and benches read of a log: all lines, all records in order, and whatever is not as promised."""
 
     lines: list = field(default_factory=list)  # (tags, gc id or None, text)
     traces: list = field(default_factory=list)
-    fallbacks: list = field(default_factory=list)
     verifies: list = field(default_factory=list)
     events: list = field(default_factory=list)  # ("trace" | "fallback" | "verify" | "remark" | "abort", gc id)
-    problems: list = field(default_factory=list)  # what the log itself complains of, or what cannot be read
 
-    def feed(self, line):
-        match = LINE.match(line.rstrip("\n"))
-        if not match:
-            return
-        tags, text = match[2].strip(), match[4]
-        gc_id = int(match[3]) if match[3] is not None else None
-        self.lines.append((tags, gc_id, text))
-        if tags == "gc,merapi":
-            self.record(gc_id, text)
-        elif re.match(r"^Pause Remark .*ms$", text):
-            self.events.append(("remark", gc_id))
-        elif text.startswith("Concurrent Mark Abort"):
-            self.events.append(("abort", gc_id))
+    def take(self, line):
+        self.lines.append((line.tags, line.gc_id, line.text))
+        if line.tags == "gc,merapi" and COMPLAINT.match(line.text):
+            self.problems.append(line.text)
+        event = super().take(line)
+        if event:
+            kind, value = event
+            check = {"trace": self.trace, "verify": self.verify, "fallback": self.fallback}.get(kind)
+            if check:
+                check(value, line.text)
+            gc_id = value.get("gc_id", line.gc_id) if kind == "fallback" else value.gc_id
+            self.events.append((kind, gc_id))
+        return event
 
-    def record(self, gc_id, text):
-        if re.match(r"^(Reachable but not marked|.* is not marked: |Region \d+ .*live words say)", text):
-            self.problems.append(text)
-            return
-        word = text.split(" ", 1)[0]
-        if word not in ("Trace", "Fallback", "Verify") or "{" not in text:
-            return
-        match = RECORD.match(text)
-        try:
-            value = json.loads(match[2])
-        except (TypeError, json.JSONDecodeError) as error:
-            self.problems.append(f"not '{word} {{json}}': {text} ({error})")
-            return
-        if word == "Trace":
-            for name, kind in TRACE_FIELDS.items():
-                if not isinstance(value.get(name), kind):
-                    self.problems.append(f"Trace without a proper '{name}': {text}")
-            if "fallback" not in value:
-                self.problems.append(f"Trace without 'fallback': {text}")
-            self.traces.append(value)
-            gc_id = value.get("gc_id", gc_id)
-        elif word == "Fallback":
-            if not value.get("reason") or "detail" not in value:
-                self.problems.append(f"Fallback without reason or detail: {text}")
-            self.fallbacks.append(value)
-            gc_id = value.get("gc_id", gc_id)
-            if gc_id == UNDEFINED_GC_ID:
-                self.problems.append(f"Fallback of no collection: {text}")
-        else:
-            missing = [name for name in VERIFY_FIELDS if name not in value]
-            if missing:
-                self.problems.append(f"Verify without {', '.join(missing)}: {text}")
-            self.verifies.append(value)
-            gc_id = value.get("gc_id", gc_id)
-        self.events.append((word.lower(), gc_id))
+    def trace(self, cycle, text):
+        self.traces.append(cycle.trace)
+        for name, kind in TRACE_FIELDS.items():
+            if not isinstance(cycle.trace.get(name), kind):
+                self.problems.append(f"Trace without a proper '{name}': {text}")
+        if cycle.trace.get("fallback", "none") is not None:
+            self.problems.append(f"Trace without 'fallback', which is null: {text}")
 
-    def offloaded(self):
-        """Traces that the device finished."""
-        return [t for t in self.traces if t.get("fallback") is None]
+    def verify(self, cycle, text):
+        self.verifies.append(cycle.verify)
+        missing = [name for name in VERIFY_FIELDS if name not in cycle.verify]
+        if missing:
+            self.problems.append(f"Verify without {', '.join(missing)}: {text}")
+
+    def fallback(self, value, text):
+        if not value.get("reason") or "detail" not in value:
+            self.problems.append(f"Fallback without reason or detail: {text}")
+        if value.get("gc_id") == UNDEFINED_GC_ID:
+            self.problems.append(f"Fallback of no collection: {text}")
 
     def gc_ids(self, kind):
         return {gc_id for what, gc_id in self.events if what == kind}
@@ -161,14 +140,6 @@ class Log:
     def text(self, tags):
         """Lines under exactly these tags, as one text."""
         return "\n".join(text for found, _, text in self.lines if found == tags)
-
-
-def read_log(path):
-    log = Log()
-    with open(path, encoding="utf-8", errors="replace") as file:
-        for line in file:
-            log.feed(line)
-    return log
 
 
 @dataclass
@@ -222,7 +193,7 @@ class Run:
 
     def log(self):
         """The log so far."""
-        return read_log(self.log_path) if self.log_path.exists() else Log()
+        return jvm_log.read(self.log_path, Log) if self.log_path.exists() else Log()
 
     def wait_for(self, condition, seconds, what):
         """Wait until condition(log) holds while the JVM runs."""
@@ -385,7 +356,7 @@ def check_offloaded(result, traces, verified=True):
     # The JVM's exit ends the cycle that runs; that is no failure of anything.
     fallbacks = [f for f in log.fallbacks if f.get("reason") != "exit"]
     assert not fallbacks, result.describe(f"expected no fallback, found {fallbacks[0]}")
-    done = log.offloaded()
+    done = log.traces
     assert len(done) >= traces, result.describe(f"expected at least {traces} offloaded cycles, found {len(done)}")
     cycles = [trace["cycle"] for trace in done]
     assert len(set(cycles)) == len(cycles), result.describe(f"a cycle id was used twice: {cycles}")
@@ -406,7 +377,7 @@ def check_abandoned(result, at_least=1):
         assert gc_id != UNDEFINED_GC_ID, result.describe(f"expected the cycle's GC id, found none: {fallback}")
         # Verification runs inside remark: a cycle that it drops has one, and a Trace line before it.
         if fallback["reason"] != "verification":
-            counted = {t["gc_id"] for t in log.offloaded()} | log.gc_ids("remark")
+            counted = {t["gc_id"] for t in log.traces} | log.gc_ids("remark")
             assert gc_id not in counted, result.describe(f"GC({gc_id}) was abandoned and went on all the same")
         later = [e for e in log.events if e[0] == "remark" and e[1] is not None and e[1] > gc_id]
         assert later, result.describe(f"no cycle was marked after GC({gc_id}) was abandoned")

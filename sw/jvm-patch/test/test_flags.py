@@ -205,7 +205,7 @@ def test_every_trace_leaves_an_event(java, device, classes, runs, tmp_path):
     command = [java.parent / "jfr", "print", "--json", "--events", "MerapiTrace", recording]
     printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
     events = {e["values"]["gcId"]: e["values"] for e in json.loads(printed)["recording"]["events"]}
-    for trace in result.log.offloaded():
+    for trace in result.log.traces:
         event = events.get(trace["gc_id"])
         assert event, result.describe(f"no jdk.MerapiTrace event for {trace}")
         for name, field in (("objects", "objects"), ("references", "references"), ("liveBytes", "live_bytes")):

@@ -99,6 +99,19 @@ def test_a_trace_without_a_field_is_noticed(field):
     assert any(field in problem for problem in result.log.problems)
 
 
+def test_a_trace_with_a_fallback_is_noticed():
+    """What was taken from the device has a line of its own (docs/log.md)."""
+    assert any("fallback" in problem for problem in result_of(record("Trace", {**TRACE, "fallback": "x"})).log.problems)
+
+
+def test_every_trace_of_a_cycle_counts():
+    """One whose remark had no room in the mark stack is traced again."""
+    again = record("Trace", {**TRACE, "cycle": 4})
+    jvm_harness.check_offloaded(result_of(*GOOD, again), 2)
+    with pytest.raises(AssertionError, match="used twice"):
+        jvm_harness.check_offloaded(result_of(*GOOD, GOOD[0]), 1)
+
+
 def test_a_broken_record_is_noticed():
     assert result_of(line("gc,merapi", 'Trace {"cycle": 1', 7)).log.problems
 

@@ -117,7 +117,7 @@ def saved_marking(log):
         _, mark, rest = line.partition("Marking the saved cycle on the CPU took ")
         if mark:
             found = float(rest.split()[0])
-        elif found is not None and (end := re.search(r"GC\((\d+)\) Concurrent Mark From Roots [\d.]+ms$", line)):
+        elif found is not None and (end := re.search(r"GC\((\d+)\) Concurrent Mark From Roots [\d.,]+ms$", line)):
             return {"ms": found, "gc_id": int(end[1])}
     return None
 

@@ -15,8 +15,9 @@
 // WHICH MARKS ARE GREY. The host's greys and the tracer's own marks meet in the same bits. Two things tell them apart:
 //
 // 1. A snapshot. The first time anything touches a region (a reference into it or the sweep) the region is *opened*:
-//    its bits are copied (sparse). D3 says that the host never marks while the device owns the bitmap, so these are
-//    exactly the host's bits. Nothing can be marked in an unopened region, since its limit reads as 0 in the filter.
+//    its bits are copied (sparse). The contract says that the host never marks while the device owns the bitmap, so
+//    these are exactly the host's bits. Nothing can be marked in an unopened region, since its limit reads as 0 in the
+//    filter.
 // 2. A finger, as G1 has it (G1CMTask::is_below_finger). A newly marked object in a region that was opened under a
 //    waiting TRACE_REGION and lies at or above the sweep's position (RegionEdge::leave_from) is left for the sweep;
 //    every other newly marked object is pushed on the grey stack. The sweep takes a whole bitmap word into a register

@@ -12,13 +12,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+TIME = r"([\d.,]+)"  # as the locale of the JVM's user has it, but in records and sentences under gc,merapi
 LINE = re.compile(r"^\[(\d+)ns\]\[([a-z,+ ]+?) *\] ?(?:GC\((\d+)\) )?(.*)$")
 RECORD = re.compile(r"^(Trace|Verify|Fallback) (\{.*\})$")
 RECORD_BEGIN = re.compile(r"^(Trace|Verify|Fallback) .*\{")
 MARK_BEGIN = re.compile(r"^Concurrent Mark From Roots$")
-MARK_END = re.compile(r"^Concurrent Mark From Roots ([\d.]+)ms$")
+MARK_END = re.compile(rf"^Concurrent Mark From Roots {TIME}ms$")
 MARK_ABORT = re.compile(r"^Concurrent Mark Abort")
-PAUSE = re.compile(r"^Pause (Young|Remark|Cleanup|Full)(.*?) \d+[KMG]->\d+[KMG]\(\d+[KMG]\) ([\d.]+)ms$")
+PAUSE = re.compile(rf"^Pause (Young|Remark|Cleanup|Full)(.*?) \d+[KMG]->\d+[KMG]\(\d+[KMG]\) {TIME}ms$")
 PAUSE_ACKNOWLEDGED = re.compile(r"^Pause acknowledged after ([\d.]+) us$")
 COLLECTOR = re.compile(r"^Using (?:The )?(\w+)(?: Garbage Collector)?$")  # Z alone has a sentence for a name
 WINDOW = re.compile(r"^Window (\S+): (\d+) bytes, heap at offset (\d+) ")
@@ -36,6 +37,11 @@ class Line(NamedTuple):
     tags: str
     gc_id: int | None
     text: str
+
+
+def number(text):
+    """What TIME has found."""
+    return float(text.replace(",", "."))
 
 
 def parse(line):
@@ -98,12 +104,12 @@ class JvmLog:
             self.marking = gc_id
         elif match := MARK_END.match(text):
             cycle = self.cycle(gc_id)
-            cycle.mark_ms, cycle.mark_end_ns = float(match[1]), instant
+            cycle.mark_ms, cycle.mark_end_ns = number(match[1]), instant
             self.marking = None
         elif MARK_ABORT.match(text):
             return ("abort", self.cycle(gc_id))
         elif match := PAUSE.match(text):
-            return self.pause(gc_id, match[1], match[2].strip(), float(match[3]))
+            return self.pause(gc_id, match[1], match[2].strip(), number(match[3]))
         return None
 
     def pause(self, gc_id, kind, detail, milliseconds):

@@ -146,7 +146,7 @@ def test_docs_have_every_field_of_the_log():
         assert re.findall(r"^\| `(\w+)` \|", section, re.M) == re.findall(r'\\"(\w+)\\":', printed), record
     reasons = {
         *re.findall(r'(?:fail|report_fallback)\("([a-z ]+)"', code),
-        *re.findall(r' : "([a-z ]+)", "an abort', code),
+        *re.findall(r' : "([a-z ]+)", "an? (?:abort|pause)', code),
     }
     listed = document.split("| reason |")[1].split("\n#")[0]
     # A JVM that exits tells nobody.

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The log reader: real lines of both JVMs, records, and lines that are not complete yet."""
 
+import re
+
 import jvm_log
 import pytest
 import report
@@ -44,6 +46,13 @@ def test_reads_a_cycle():
     assert log.collector == "G1" and log.window_bytes == 2181038080
     assert log.device_pauses_us == [17.5]
     assert log.reaching_ns == [33530]
+
+
+def test_reads_times_of_any_locale():
+    """G1's own lines are in the locale of the JVM's user; records are not."""
+    foreign = [re.sub(r"(\d)\.(\d{3}ms)$", r"\1,\2", line) for line in LINES]
+    assert foreign != LINES
+    assert read(foreign) == read(LINES)
 
 
 def test_tells_pauses_inside_and_outside_marking():

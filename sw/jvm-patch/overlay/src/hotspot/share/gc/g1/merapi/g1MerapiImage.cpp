@@ -20,6 +20,7 @@
 #include "gc/g1/g1CollectedHeap.inline.hpp"
 #include "gc/g1/g1ConcurrentMark.inline.hpp"
 #include "gc/g1/heapRegion.inline.hpp"
+#include "gc/g1/merapi/g1MerapiDecimal.hpp"
 #include "gc/g1/merapi/g1MerapiImage.hpp"
 #include "gc/g1/merapi/g1MerapiMark.hpp"
 #include "gc/shared/gcId.hpp"
@@ -221,16 +222,17 @@ G1MerapiImage::~G1MerapiImage() {
   }
   char json[TextBytes];
   jio_snprintf(json, sizeof(json),
-               "{\"g1_mark_ms\":%.3f,\"g1_threads\":%u,\"gc_id\":%u,\"vm\":\"%s\",\"processors\":%d,"
+               "{\"g1_mark_ms\":%s,\"g1_threads\":%u,\"gc_id\":%u,\"vm\":\"%s\",\"processors\":%d,"
                "\"oop_bytes\":%d,\"klass_bytes\":%d}",
-               nanos / 1e6, ConcGCThreads, GCId::current_or_undefined(), Abstract_VM_Version::vm_release(),
-               os::processor_count(), heapOopSize, UseCompressedClassPointers ? 4 : 8);
+               G1MerapiDecimal::millis(nanos).text(), ConcGCThreads, GCId::current_or_undefined(),
+               Abstract_VM_Version::vm_release(), os::processor_count(), heapOopSize, UseCompressedClassPointers ? 4 : 8);
   merapi_error error;
   if (G1MerapiLibrary::image_annotate(MerapiSaveImage, json, &error) != 0) {
     log_warning(gc, merapi)("Cannot write the time into %s: %s", MerapiSaveImage, error.message);
     return;
   }
-  log_info(gc, merapi)("Marking the saved cycle on the CPU took %.3f ms with %u threads", nanos / 1e6, ConcGCThreads);
+  log_info(gc, merapi)("Marking the saved cycle on the CPU took %s ms with %u threads",
+                       G1MerapiDecimal::millis(nanos).text(), ConcGCThreads);
 }
 
 void G1MerapiImage::report_if_unsaved() {

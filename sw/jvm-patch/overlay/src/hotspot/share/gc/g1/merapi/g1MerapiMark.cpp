@@ -22,6 +22,7 @@
 #include "gc/g1/g1ServiceThread.hpp"
 #include "gc/g1/g1VMOperations.hpp"
 #include "gc/g1/heapRegion.inline.hpp"
+#include "gc/g1/merapi/g1MerapiDecimal.hpp"
 #include "gc/g1/merapi/g1MerapiGreys.inline.hpp"
 #include "gc/g1/merapi/g1MerapiMark.hpp"
 #include "gc/shared/gcId.hpp"
@@ -129,12 +130,27 @@ int G1MerapiMark::next_bitmap() const {
   return _cm->_next_mark_bitmap == &_cm->_mark_bitmap_1 ? 0 : 1;
 }
 
-// The library's messages and ours are plain text; keep the JSON line whole.
+// How many bytes the character there has in UTF-8; 0 for one that is cut off, or of another encoding.
+static int utf8_length(const unsigned char* c) {
+  int length = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
+  for (int i = 1; i < length; i++) {
+    if ((c[i] & 0xc0) != 0x80) {
+      return 0;
+    }
+  }
+  return length;
+}
+
+// Messages are plain text, of whatever locale, and may have been cut; keep the JSON line whole.
 static void make_plain(char* text) {
-  for (char* c = text; *c != '\0'; c++) {
-    if (*c == '"' || *c == '\\' || (unsigned char)*c < ' ') {
+  for (unsigned char* c = (unsigned char*)text; *c != '\0'; ) {
+    int length = utf8_length(c);
+    if (length == 0) {
+      *c = '?';
+    } else if (*c == '"' || *c == '\\' || *c < ' ') {
       *c = '\'';
     }
+    c += MAX2(length, 1);
   }
 }
 
@@ -356,9 +372,10 @@ void G1MerapiMark::pause() {
     jlong waited = os::javaTimeNanos() - start;
     _trace._pauses++;
     _trace._pause_max_nanos = MAX2(_trace._pause_max_nanos, waited);
-    log_debug(gc, merapi)("Pause acknowledged after %.1f us", waited / 1e3);
+    log_debug(gc, merapi)("Pause acknowledged after %s us", G1MerapiDecimal::micros(waited).text());
     if (result != 0) {
-      fail(result == -ENODEV ? "device lost" : "pause not acknowledged", "a pause, after %.1f ms: %s", waited / 1e6, os::strerror(-result));
+      fail(result == -ENODEV ? "device lost" : "pause not acknowledged", "a pause, after %s ms: %s",
+           G1MerapiDecimal::millis(waited).text(), os::strerror(-result));
     }
   }
   if (_state != Host) {

@@ -14,6 +14,7 @@
  */
 
 #include "precompiled.hpp"
+#include "gc/g1/merapi/g1MerapiDecimal.hpp"
 #include "gc/g1/merapi/g1MerapiLibrary.hpp"
 #include "gc/g1/merapi/g1MerapiTrace.hpp"
 #include "jfr/jfrEvents.hpp"
@@ -59,11 +60,13 @@ void G1MerapiTrace::report(merapi_window* window, size_t greys) const {
   log_info(gc, merapi)("Trace {\"cycle\":%u,\"gc_id\":%u,\"device\":\"%s\",\"objects\":" SIZE_FORMAT
                        ",\"references\":" SIZE_FORMAT ",\"live_bytes\":" SIZE_FORMAT ",\"deferred\":" SIZE_FORMAT
                        ",\"ahead\":" SIZE_FORMAT ",\"shapes\":" SIZE_FORMAT ",\"satb\":" SIZE_FORMAT
-                       ",\"greys\":" SIZE_FORMAT ",\"pauses\":" SIZE_FORMAT ",\"pause_us_max\":%.1f"
-                       ",\"device_ms\":%.3f,\"device_cpu_ms\":%.3f,\"device_cycles\":" SIZE_FORMAT
-                       ",\"concurrent_ms\":%.3f,\"host_cpu_ms\":%.3f,\"fallback\":null}",
+                       ",\"greys\":" SIZE_FORMAT ",\"pauses\":" SIZE_FORMAT ",\"pause_us_max\":%s"
+                       ",\"device_ms\":%s,\"device_cpu_ms\":%s,\"device_cycles\":" SIZE_FORMAT
+                       ",\"concurrent_ms\":%s,\"host_cpu_ms\":%s,\"fallback\":null}",
                        _cycle, _gc_id, work._device, work._objects, work._references, work._live_bytes, _deferred,
-                       _ahead, _shapes, _satb, greys, _pauses, _pause_max_nanos / 1e3, work._nanos / 1e6, cpu / 1e6,
-                       cycles, (_end_nanos - _start_nanos) / 1e6, _cpu_nanos / 1e6);
+                       _ahead, _shapes, _satb, greys, _pauses, G1MerapiDecimal::micros(_pause_max_nanos).text(),
+                       G1MerapiDecimal::millis(work._nanos).text(), G1MerapiDecimal::millis(cpu).text(), cycles,
+                       G1MerapiDecimal::millis(_end_nanos - _start_nanos).text(),
+                       G1MerapiDecimal::millis(_cpu_nanos).text());
   send_event(work, NULL);
 }

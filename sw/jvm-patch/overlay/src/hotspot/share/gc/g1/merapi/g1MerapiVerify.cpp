@@ -22,6 +22,7 @@
 #include "gc/g1/g1ConcurrentMarkBitMap.inline.hpp"
 #include "gc/g1/g1RootProcessor.hpp"
 #include "gc/g1/heapRegion.inline.hpp"
+#include "gc/g1/merapi/g1MerapiDecimal.hpp"
 #include "gc/g1/merapi/g1MerapiVerify.hpp"
 #include "gc/g1/merapi/g1MerapiVisited.hpp"
 #include "gc/shared/gcId.hpp"
@@ -238,8 +239,8 @@ bool G1MerapiVerify::verify(G1CollectedHeap* g1h, G1ConcurrentMark* cm,
   *live_mismatch = regions.live_mismatch();
   log_info(gc, merapi)("Verify {\"gc_id\":%u,\"marked\":" SIZE_FORMAT ",\"reached\":" SIZE_FORMAT
                        ",\"missed\":" SIZE_FORMAT ",\"incomplete\":" SIZE_FORMAT ",\"floating\":" SIZE_FORMAT
-                       ",\"live_mismatch\":" SIZE_FORMAT ",\"ms\":%.3f}",
+                       ",\"live_mismatch\":" SIZE_FORMAT ",\"ms\":%s}",
                        GCId::current_or_undefined(), regions.marked(), reach.reached_below(), *missed, *incomplete,
-                       regions.floating(), *live_mismatch, (os::javaTimeNanos() - start) / 1e6);
+                       regions.floating(), *live_mismatch, G1MerapiDecimal::millis(os::javaTimeNanos() - start).text());
   return *missed == 0 && *incomplete == 0 && *live_mismatch == 0;
 }

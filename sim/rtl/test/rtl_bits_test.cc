@@ -293,6 +293,33 @@ TEST(RtlBits, LiveWordsOfLinesThatAlternate) {
   }
 }
 
+// Few rows of the table on chip are wanted by several lines in turn, which fill every place of the list of lines that
+// leave it: one that is in any of them, and has come again meanwhile, does not leave a second time.
+TEST(RtlBits, LiveWordsOfLinesThatLeaveAgain) {
+  for (uint64_t seed = 1; seed <= 6; seed++) {
+    constexpr uint32_t kRows = 4, kLines = 4, kApart = 256;  // rows of the table, lines of each, a multiple of its rows
+    WindowShape s;
+    s.regions = kLines * kApart * 8;
+    Bits b(s);
+    b.all_live();
+    Random random(seed);
+    std::vector<uint64_t> elements, words(s.regions);
+    for (uint64_t i = 0; i < 800; i++) {
+      const uint64_t line = random.below(kLines) * kApart + random.below(kRows);
+      const uint64_t region = 8 * line + random.below(8);
+      const uint64_t at = (region << s.region_log2) + 8192 + 16 * i;
+      b.klass(at, kLeaf);
+      words[region] += 2;
+      elements.push_back((s.heap_base + at - s.narrow_base) >> s.narrow_shift);
+    }
+    b.array(64, elements);
+    b.window.mark(0, 64);
+    b.begin({2, 400, 100, seed}).trace(0, 1);
+    b.finish();
+    for (uint64_t r = 0; r < s.regions; r++) ASSERT_EQ(b.window.live()[r], words[r]) << r << ", seed " << seed;
+  }
+}
+
 // Blocks behind the fourth with a count of one bit: what goes beyond the object is a bad shape, whatever the bit.
 TEST(RtlBits, CountsOfFurtherBlocks) {
   for (unsigned trial = 0; trial < 64; trial++) {

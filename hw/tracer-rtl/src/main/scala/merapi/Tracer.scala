@@ -4,6 +4,10 @@ package merapi
 import chisel3._
 import chisel3.util._
 
+import merapi.common.{Contract, Counters, FaultReport, TracerParameters}
+import merapi.control.{Control, ControlPage, DeviceIdentity, Reporter}
+import merapi.memory.{AxiPort, MemoryPorts, RequestStage}
+
 class TracerStatus extends Bundle {
   val sleeping = Bool()
   val state    = UInt(4.W)

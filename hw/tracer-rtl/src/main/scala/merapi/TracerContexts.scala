@@ -4,6 +4,11 @@ package merapi
 import chisel3._
 import chisel3.util._
 
+import merapi.common.ContextParameters
+import merapi.contexts.{AskedWindow, ContextLives, SharedPort}
+import merapi.control.DeviceIdentity
+import merapi.memory.AxiPort
+
 /** What a shell sees of one context. To have another window served it asks for none, waits until the context is free, and
   * asks for the other; a window is asked for in one cycle, base and bytes together.
   */

@@ -4,6 +4,12 @@ package merapi
 import chisel3._
 import chisel3.util._
 
+import merapi.common._
+import merapi.control.{CoreOrders, CoreStatus, GreyEnds}
+import merapi.lane.{Chaser, ScanLane, ShapeWalker}
+import merapi.mark._
+import merapi.primitives.{Fifo, RoundArbiter}
+
 object CorePorts {
 
   /** Readers: per lane lines, bitmap, spill; then shapes, live, sweep, limits, chaser. */

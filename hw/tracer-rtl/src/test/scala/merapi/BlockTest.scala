@@ -8,6 +8,9 @@ import org.scalatest.{Failed, Outcome}
 import org.scalatest.exceptions.ModifiableMessage
 import org.scalatest.funsuite.AnyFunSuite
 
+import merapi.common.{ReadPort, TraceConfig, TracerParameters, WritePort}
+import merapi.primitives.EpochSweep
+
 import scala.collection.mutable
 import scala.util.Random
 

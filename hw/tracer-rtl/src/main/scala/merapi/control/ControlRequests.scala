@@ -1,0 +1,144 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi.control
+
+import chisel3._
+import chisel3.util._
+
+import merapi.common.{Contract, PageLine}
+
+/** The control unit's states for what the host asks for beside the ring (a handshake, a pause, a resume, an abort) and
+  * for a fault. Each is entered with the core at rest, from Drain or Kill, and ends by writing the page.
+  */
+trait ControlRequests { unit: Control =>
+  import Contract._
+
+  // Handshake. The generation is answered even when the window is refused, so that the host can read why.
+  private[control] def inIdentify(): Unit = {
+    io.restart      := true.B
+    page            := 0.U.asTypeOf(new PageState)
+    page.generation := hostGeneration
+    shown           := 0.U.asTypeOf(new PageState)
+    faulted         := false.B
+    paused          := false.B
+    resumed         := false.B
+    inCycle         := false.B
+    ringsGood       := false.B
+    pending         := false.B
+    dropped         := 0.U
+    setState(DeviceState.Ready)
+    state := State.Identifying
+  }
+  private[control] def inIdentifying(): Unit = {
+    latchStart := shake.io.latchStart
+    latchRings := true.B
+    when(shake.io.done) {
+      ringsGood := !shake.io.fault.valid
+      raise     := shake.io.fault
+      state     := State.Answer
+    }
+  }
+  private[control] def inAnswer(): Unit = {
+    when(pending) {
+      faulted          := true.B
+      pending          := false.B
+      page.faultCode   := pendingFault.code
+      page.faultAt     := pendingFault.address
+      page.faultDetail := pendingFault.detail
+      setState(DeviceState.Faulted)
+    }
+    write(
+      PageLine.mask(PageLine.allCounters ++ Seq(PageLine.fault, PageLine.identity, PageLine.idle, PageLine.ack): _*),
+      State.Answered
+    )
+  }
+  private[control] def inAnswered(): Unit = {
+    attached := true.B
+    write(PageLine.mask(PageLine.index), State.Look)
+  }
+
+  private[control] def inPauseDone(): Unit = {
+    paused             := true.B
+    io.paused          := true.B
+    io.pauseTime.valid := true.B
+    page.ackPause      := pauseAsked
+    when(!faulted) { setState(DeviceState.Paused) }
+    write(
+      PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.ack, PageLine.indexAgain): _*),
+      State.Look
+    )
+  }
+  private[control] def inSwept(): Unit = {
+    when(!io.core.sweeping) {
+      paused         := false.B
+      resumed        := true.B
+      page.ackPause  := pauseAsked
+      page.ackResume := resumeAsked
+      when(!faulted) {
+        page.state := Mux(inCycle, Mux(page.idle, DeviceState.Idle.U, DeviceState.Tracing.U), DeviceState.Ready.U)
+      }
+      // As at a pause: who sees the acknowledgement sees the state too.
+      write(PageLine.mask(PageLine.index, PageLine.ack, PageLine.indexAgain), State.Look)
+    }
+  }
+
+  // Abort: the submissions dropped are those made when the request is seen. Whatever went wrong before is over; when the
+  // look itself does, it says nothing of the submissions: the abort is done after that fault. When it shows
+  // another generation, none is done.
+  private[control] def inAbortLook(): Unit = {
+    pending := false.B
+    state   := State.AbortLooking
+  }
+  private[control] def inAbortLooking(): Unit = when(look.io.done) { state := State.Aborted }
+  private[control] def inAborted(): Unit = when(pending || otherHost) { state := State.Think }.otherwise {
+    when(inCycle) { dropped := page.cycle }
+    inCycle       := false.B
+    faulted       := false.B
+    page.idle     := false.B
+    page.cycle    := 0.U
+    page.ackAbort := abortAsked
+    page.consumed := submitted
+    setState(DeviceState.Ready)
+    when(!ringsGood) {
+      faulted       := true.B
+      page.consumed := page.consumed
+      setState(DeviceState.Faulted)
+    }.elsewhen(submitted - page.consumed > subEntries) { page.consumed := page.consumed } // a fault after that
+    write(PageLine.mask(PageLine.index, PageLine.idle, PageLine.ack, PageLine.indexAgain), State.Look)
+  }
+
+  // A fault: the record keeps the first since the handshake; the entry goes out when the ring has room.
+  private[control] def inFaultWrite(): Unit = {
+    faulted   := true.B
+    pending   := false.B
+    page.idle := false.B
+    setState(DeviceState.Faulted)
+    // The record keeps the first.
+    when(page.faultCode === 0.U) {
+      page.faultCode   := pendingFault.code
+      page.faultCycle  := page.cycle
+      page.faultAt     := pendingFault.address
+      page.faultDetail := pendingFault.detail
+    }
+    done.valid           := ringsGood
+    done.bits            := 0.U.asTypeOf(new Completion)
+    done.bits.kind       := Comp.Fault.U
+    done.bits.arg        := pendingFault.code
+    done.bits.cycle      := page.cycle
+    done.bits.payload(0) := pendingFault.address
+    done.bits.payload(1) := pendingFault.detail
+    // All lines but the identity: what failed may be the write of one.
+    write(
+      PageLine.mask(
+        PageLine.allCounters ++ Seq(
+          PageLine.fault,
+          PageLine.index,
+          PageLine.idle,
+          PageLine.ack,
+          PageLine.indexAgain
+        ): _*
+      ),
+      State.FaultEntry
+    )
+  }
+  private[control] def inFaultEntry(): Unit = state := State.Look
+}

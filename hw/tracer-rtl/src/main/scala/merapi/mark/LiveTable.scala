@@ -1,0 +1,172 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi.mark
+
+import chisel3._
+import chisel3.util._
+
+import merapi.common.{ReadPort, ReadRequest, TraceConfig, TracerParameters, WritePort}
+import merapi.primitives.{Fifo, SureFifo}
+
+class LiveWords(p: TracerParameters) extends Bundle {
+  val region = UInt(p.regionBits.W)
+  val words  = UInt((p.objectBits + 1).W)
+}
+
+/** Adds up live words per region and adds the sums to the window's live table.
+  *
+  * The table on chip holds rows of eight regions (one line of the window's table); a row holds what was not yet added
+  * to the window. A row leaves when another line of the table needs its place, and all rows leave at a flush: the
+  * line is read, added to and written as a whole. Up to `inFlight` rows leave at once during a flush.
+  *
+  * One operation a cycle in three stages: read, register, add and write. One of a row that is under way waits for it;
+  * updates wait while a row leaves its place, which needs the memory alone. A row says which of its sums are begun, so
+  * that an update writes one sum and nothing is cleared.
+  */
+class LiveTable(p: TracerParameters) extends Module {
+  private val rowBits  = log2Ceil(p.liveLines)
+  private val sumBits  = p.objectBits + 1
+  private val lineBits = p.regionBits - 3
+  private val inFlight = 8
+  val io = IO(new Bundle {
+    val config  = Input(new TraceConfig(p))
+    val in      = Vec(p.lanes, Flipped(Decoupled(new LiveWords(p))))
+    val flush   = Input(Bool())          // level, when no update comes
+    val flushed = Output(Bool())
+    val quiet   = Output(Bool())
+    val words   = Valid(UInt(sumBits.W)) // for the counter
+    val read    = new ReadPort(p)
+    val write   = new WritePort(p)
+  })
+  class Row extends Bundle {
+    val begun = UInt(8.W) // none: the row is free
+    val line  = UInt(lineBits.W)
+  }
+  val rows = SyncReadMem(p.liveLines, new Row)
+  val sums = Seq.fill(8)(SyncReadMem(p.liveLines, UInt(sumBits.W)))
+
+  val sweeping  = RegInit(true.B)
+  val sweepNext = RegInit(0.U(rowBits.W))
+  when(sweeping) {
+    sweepNext := sweepNext + 1.U
+    when(sweepNext.andR) { sweeping := false.B }
+  }
+
+  val pick = Module(new RRArbiter(new LiveWords(p), p.lanes))
+  pick.io.in.zip(io.in).foreach { case (a, b) => a <> b }
+  val next = Fifo(pick.io.out, 2)
+
+  // Rows on their way to the window: one line each, so that two never touch the same line.
+  class Leg extends Bundle {
+    val begun = UInt(8.W)
+    val sums  = Vec(8, UInt(sumBits.W))
+  }
+  val legValid                          = RegInit(0.U(inFlight.W))
+  val legLine                           = Reg(Vec(inFlight, UInt(lineBits.W)))
+  val legs                              = Mem(inFlight, new Leg)
+  val places                            = Mem(inFlight, UInt(p.lineAddress.W)) // in the window
+  val legFree                           = PriorityEncoder(~legValid)
+  val legRoom                           = !legValid.andR
+  private def leaving(line: UInt): Bool = (legValid & VecInit(legLine.map(_ === line)).asUInt).orR
+
+  class Operation extends Bundle {
+    val flush = Bool()
+    val words = new LiveWords(p)
+    val row   = UInt(rowBits.W)
+  }
+  val s1Valid = RegInit(false.B)
+  val s1      = Reg(new Operation)
+  val s2Valid = RegInit(false.B)
+  val s2      = Reg(new Operation)
+  val stall   = WireDefault(false.B) // of s2
+
+  // s0: not a row that is under way.
+  val flushAt  = RegInit(0.U((rowBits + 1).W))
+  val flushing = io.flush && !sweeping && !next.valid && flushAt =/= p.liveLines.U
+  assert(!(io.flush && pick.io.out.valid), "an update comes in a flush")
+  when(!io.flush) { flushAt := 0.U }
+  val s0 = Wire(new Operation)
+  s0.flush := flushing
+  s0.words := next.bits
+  s0.row   := Mux(flushing, flushAt(rowBits - 1, 0), (next.bits.region >> 3)(rowBits - 1, 0))
+  val underWay  = (s1Valid && s1.row === s0.row) || (s2Valid && s2.row === s0.row)
+  val takeFlush = flushing && !stall && !underWay
+  next.ready := !stall && !flushing && !sweeping && !underWay
+  when(takeFlush) { flushAt := flushAt + 1.U }
+  val readAt   = Mux(stall, s1.row, s0.row)
+  val readRow  = rows.read(readAt)
+  val readSums = VecInit(sums.map(_.read(readAt)))
+  when(!stall) {
+    s1Valid := next.fire || takeFlush
+    s1      := s0
+    s2Valid := s1Valid
+    s2      := s1
+  }
+  val row    = RegEnable(readRow, !stall)
+  val before = RegEnable(readSums, !stall)
+
+  // s2
+  val line     = s2.words.region >> 3
+  val place    = s2.words.region(2, 0)
+  val held     = row.begun.orR
+  val mine     = row.line === line
+  val begun    = Mux(mine, row.begun, 0.U)
+  val leave    = WireDefault(false.B)
+  val update   = WireDefault(false.B)
+  val canLeave = legRoom && !leaving(row.line)
+  when(s2Valid) {
+    when(s2.flush) {
+      leave := held && canLeave
+      stall := held && !canLeave
+    }.otherwise {
+      leave  := held && !mine && canLeave
+      stall  := held && !mine && !canLeave
+      update := !stall
+    }
+  }
+  val newRow = Wire(new Row)
+  newRow.begun := Mux(sweeping || s2.flush, 0.U, begun | UIntToOH(place, 8))
+  newRow.line  := line
+  when(sweeping || update || leave) { rows.write(Mux(sweeping, sweepNext, s2.row), newRow) }
+  val sum = Mux(begun(place), before(place), 0.U) + s2.words.words
+  for ((m, i) <- sums.zipWithIndex) { when(update && place === i.U) { m.write(s2.row, sum) } }
+  io.words.valid := update
+  io.words.bits  := s2.words.words
+
+  // Read, add, write. An entry is freed by its write response.
+  val toRead = Module(new SureFifo(new ReadRequest(p), inFlight))
+  toRead.io.put.valid     := leave
+  toRead.io.put.bits.tag  := legFree
+  toRead.io.put.bits.line := io.config.live + row.line
+  when(leave) {
+    val leg = Wire(new Leg)
+    leg.begun        := row.begun
+    leg.sums         := before
+    legLine(legFree) := row.line
+    legs.write(legFree, leg)
+    places.write(legFree, toRead.io.put.bits.line)
+  }
+  val left = Mux(leave, UIntToOH(legFree, inFlight), 0.U)
+  val came = Mux(io.write.done.valid, UIntToOH(io.write.done.bits, inFlight), 0.U(inFlight.W))
+  legValid := (legValid | left) & ~came
+  io.read.request <> toRead.io.deq
+  class Sum extends Bundle {
+    val leg  = UInt(log2Ceil(inFlight).W)
+    val data = UInt(p.lineBits.W)
+  }
+  val toWrite = Module(new Fifo(new Sum, inFlight))
+  val legAt   = io.read.response.bits.tag(log2Ceil(inFlight) - 1, 0)
+  val leg     = legs.read(legAt)
+  toWrite.io.enq.valid    := io.read.response.valid
+  toWrite.io.enq.bits.leg := legAt
+  toWrite.io.enq.bits.data := VecInit((0 until 8).map { i =>
+    io.read.response.bits.data(64 * i + 63, 64 * i) + Mux(leg.begun(i), leg.sums(i), 0.U)
+  }).asUInt
+  io.write.request.valid     := toWrite.io.deq.valid
+  io.write.request.bits.tag  := toWrite.io.deq.bits.leg
+  io.write.request.bits.line := places.read(toWrite.io.deq.bits.leg)
+  io.write.request.bits.data := toWrite.io.deq.bits.data
+  toWrite.io.deq.ready       := io.write.request.ready
+
+  io.quiet   := !s1Valid && !s2Valid && !legValid.orR && !pick.io.out.valid && !next.valid
+  io.flushed := io.flush && flushAt === p.liveLines.U && io.quiet
+}

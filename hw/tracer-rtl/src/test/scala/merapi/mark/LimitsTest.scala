@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: Apache-2.0
+package merapi.mark
+
+import chisel3._
+import chisel3.util.Valid
+
+import merapi.{BlockTest, Config}
+import merapi.common.{Contract, FaultReport, ReadPort, TraceConfig, TracerParameters}
+
+import scala.collection.mutable
+import scala.util.Random
+
+/** Two checkers and the loader that both ask. */
+class LimitsHarness(p: TracerParameters) extends Module {
+  private val loader = Module(new LimitLoader(p, 2))
+  val first, second  = Module(new LimitCheck(p, UInt(16.W)))
+  val io = IO(new Bundle {
+    val config     = Input(new TraceConfig(p))
+    val invalidate = Input(Bool())
+    val in         = Vec(2, chiselTypeOf(first.io.in))
+    val out        = Vec(2, chiselTypeOf(first.io.out))
+    val fault      = Vec(2, Valid(new FaultReport))
+    val busy       = Output(Vec(2, Bool()))
+    val quiet      = Output(Bool())
+    val sweeping   = Output(Bool())
+    val read       = new ReadPort(p)
+  })
+  loader.io.config     := io.config
+  loader.io.powerUp    := reset.asBool
+  loader.io.invalidate := io.invalidate
+  io.quiet             := loader.io.quiet
+  io.sweeping          := loader.io.fill.sweeping
+  io.read <> loader.io.read
+  for ((c, i) <- Seq(first, second).zipWithIndex) {
+    c.io.in <> io.in(i)
+    c.io.region := io.config.region(io.in(i).bits.obj)
+    io.out(i) <> c.io.out
+    io.fault(i).valid := c.io.fault.valid
+    io.fault(i).bits  := c.io.fault.bits.report(io.config)
+    io.busy(i)        := c.io.busy
+    c.io.fill         := loader.io.fill
+    loader.io.ask(i) <> c.io.ask
+  }
+}
+
+/** Objects against the limits of their regions, at two checkers that push each other's limits out: each comes out once,
+  * in order, and is below exactly when the table says so; an impossible limit is told, where it stands.
+  */
+class LimitsTest extends BlockTest {
+  private val regions = 1200 // more than a checker holds
+
+  test("compares with the table's limits") {
+    simulate(new LimitsHarness(p)) { limits =>
+      for (seed <- seeds(4)) {
+        val random        = new Random(seed)
+        val memory        = new Memory(random, 2, 20)
+        val regionLog2    = 16 + random.nextInt(7)
+        val alignmentLog2 = 3 + random.nextInt(6)
+        limits.io.invalidate.poke(false)
+        limits.io.in.foreach(_.valid.poke(false))
+        configure(limits.io.config, regions)
+        limits.io.config.regionLog2.poke(regionLog2)
+        limits.io.config.alignmentLog2.poke(alignmentLog2)
+        restart(limits)
+        val region = BigInt(1) << regionLog2
+        val step   = BigInt(1) << alignmentLog2
+        val table  = Array.fill(regions)(BigInt(0))
+        def good(r: Int) =
+          table(r) >= r * region && table(r) <= (r + 1) * region && (table(r) - r * region) % step == 0
+        def fill(): Unit = for (r <- 0 until regions) {
+          table(r) = r * region + (random.nextInt(40) match {
+            case 0 => BigInt(0)
+            case 1 => region
+            case 2 => region + step
+            case 3 => step / 2
+            case 4 => if (r == 0) BigInt(3) else -step
+            case 5 => (BigInt(1) << 63) - r * region
+            case _ => BigInt(regionLog2 - alignmentLog2, random) * step
+          })
+          memory.setWord(Config.limits + r / 8, r % 8, table(r))
+        }
+        val waiting     = Seq.fill(2)(mutable.Queue.empty[(BigInt, Int, BigInt)]) // region, payload, offset
+        val left        = Array.fill(2)(Option.empty[Int])                        // region of what left a cycle ago
+        var came, wrong = 0
+        var payload     = 0
+        def cycle(offers: Boolean, near: Int): Unit = {
+          for (i <- 0 until 2) {
+            val offer = offers && random.nextInt(5) != 0
+            val r     = if (random.nextInt(16) != 0) (near + random.nextInt(12)) % regions else random.nextInt(regions)
+            // At the limit itself and around it as often as anywhere.
+            val inRegion = random.nextInt(3) match {
+              case 0 if good(r) => (table(r) - r * region + step * (random.nextInt(3) - 1)).max(0).min(region - step)
+              case _            => BigInt(regionLog2 - alignmentLog2, random) * step
+            }
+            val offset = r * region + inRegion
+            payload = (payload + 1) % 65536
+            limits.io.in(i).valid.poke(offer)
+            limits.io.in(i).bits.obj.poke(offset >> 3)
+            limits.io.in(i).bits.data.poke(payload)
+            limits.io.out(i).ready.poke(random.nextInt(4) != 0)
+            if (offer && is(limits.io.in(i).ready)) waiting(i) += ((BigInt(r), payload, offset))
+          }
+          memory.serve(limits.io.read)
+          for (i <- 0 until 2) {
+            // A fault a cycle after its object, of an impossible limit and of no other.
+            val fault = limits.io.fault(i)
+            val bad   = left(i).filterNot(good)
+            assert(is(fault.valid) == bad.isDefined, s"seed $seed: a fault of region ${left(i)}")
+            for (r <- bad) {
+              fault.bits.code.expect(Contract.Fault.BadConfig)
+              fault.bits.address.expect(BigInt(Config.limits) * 64 + 8 * r)
+              wrong += 1
+            }
+            left(i) = None
+            if (fires(limits.io.out(i))) {
+              val out               = limits.io.out(i).bits
+              val (r, data, offset) = waiting(i).dequeue()
+              assert(out.data.peek().litValue == data && out.obj.peek().litValue == offset >> 3, s"seed $seed: order")
+              val below = good(r.toInt) && offset < table(r.toInt)
+              assert(is(out.below) == below, s"seed $seed: offset $offset of region $r, limit ${table(r.toInt)}")
+              left(i) = Some(r.toInt)
+              came += 1
+            }
+          }
+          limits.clock.step()
+          memory.tick()
+        }
+        for (round <- 0 until 4) {
+          fill()
+          var t = 0
+          while (is(limits.io.sweeping)) {
+            limits.clock.step()
+            t += 1
+            assert(t < 400, s"seed $seed: no end of the sweep")
+          }
+          for (t <- 0 until 600) cycle(offers = true, 150 * round + t / 10)
+          t = 0
+          while (limits.io.busy.exists(is) || waiting.exists(_.nonEmpty) || !is(limits.io.quiet)) {
+            cycle(offers = false, 0)
+            t += 1
+            assert(t < 500, s"seed $seed: $waiting do not come out")
+          }
+          cycle(offers = false, 0)
+          // A pause: the host changes limits.
+          limits.io.invalidate.poke(true)
+          limits.clock.step()
+          limits.io.invalidate.poke(false)
+        }
+        assert(came > 500 && wrong > 20, s"seed $seed: $came objects, $wrong of impossible limits")
+      }
+    }
+  }
+
+  test("no limit is taken for one of an epoch before") {
+    simulate(new LimitsHarness(p)) { limits =>
+      val memory = new Memory(new Random(1), 2, 4)
+      limits.io.invalidate.poke(false)
+      limits.io.in.foreach(_.valid.poke(false))
+      limits.io.out.foreach(_.ready.poke(true))
+      configure(limits.io.config, regions)
+      restart(limits)
+      def cycle(): Unit = {
+        limits.clock.step()
+        memory.tick()
+      }
+      for (round <- 0 until epochRounds) {
+        for (row <- epochRows(round)) {
+          val r      = 8 * row // of another line each
+          val below  = (round >> row) % 2 == 0
+          val offset = BigInt(r) * 65536 + 4096
+          memory.setWord(Config.limits + row, 0, offset + (if (below) 8 else 0))
+          limits.io.in(0).valid.poke(true)
+          limits.io.in(0).bits.obj.poke(offset >> 3)
+          var found: Option[Boolean] = None
+          var left                   = 500
+          while (found.isEmpty) {
+            memory.serve(limits.io.read)
+            if (fires(limits.io.out(0))) found = Some(is(limits.io.out(0).bits.below))
+            val taken = fires(limits.io.in(0))
+            cycle()
+            if (taken) limits.io.in(0).valid.poke(false)
+            left -= 1
+            assert(left > 0, s"round $round: the object of row $row does not come out")
+          }
+          assert(found.contains(below), s"round $round: row $row is compared with a limit of before")
+        }
+        while (limits.io.busy.exists(is) || !is(limits.io.quiet)) {
+          memory.serve(limits.io.read)
+          cycle()
+        }
+        limits.io.invalidate.poke(true)
+        cycle()
+        limits.io.invalidate.poke(false)
+      }
+    }
+  }
+}

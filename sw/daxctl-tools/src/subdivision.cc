@@ -6,17 +6,21 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <filesystem>
-#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "merapi/contract.h"
+#include "merapi/merapi.h"
 
 namespace merapi::cli {
 namespace {
+
+// Whoever provisions as an ordinary user may read it.
+constexpr mode_t kRecordMode = 0644;
 
 // A dax region's number: the X of its devices daxX.Y.
 std::string region_number(const DaxDevice& device) { return device.name.substr(3, device.name.find('.') - 3); }
@@ -93,18 +97,25 @@ void WindowRecord::remove(const std::string& serial, uint64_t bytes) {
 void WindowRecord::forget(const std::string& serial) { all_.erase(serial); }
 
 int WindowRecord::save() const {
-  const std::filesystem::path target = path(), part = path() + ".part";
   std::error_code error;
-  std::filesystem::create_directories(target.parent_path(), error);
-  {
-    errno = 0;
-    std::ofstream out(part);
-    out << json(all_).dump(1) << "\n";
-    if (!out.flush()) error.assign(errno != 0 ? errno : EIO, std::generic_category());
+  if (const auto folder = std::filesystem::path(path()).parent_path(); !folder.empty())
+    std::filesystem::create_directories(folder, error);
+  if (error) return error.value();
+  merapi_output* output = nullptr;
+  if (const int status = merapi_output_open(path().c_str(), &output, nullptr); status < 0) return -status;
+  const std::string text = json(all_).dump(1) + "\n";
+  const int fd = merapi_output_fd(output);
+  int code = fchmod(fd, kRecordMode) < 0 ? errno : 0;
+  for (size_t done = 0; code == 0 && done < text.size();) {
+    const ssize_t more = write(fd, text.data() + done, text.size() - done);
+    if (more > 0)
+      done += size_t(more);
+    else if (more == 0 || errno != EINTR)
+      code = more == 0 ? EIO : errno;
   }
-  if (!error) std::filesystem::rename(part, target, error);
-  if (error) unlink(part.c_str());
-  return error.value();
+  if (code == 0) return -merapi_output_commit(output, nullptr);
+  merapi_output_abandon(output);
+  return code;
 }
 
 std::string WindowRecord::unwritten(int code, const std::string& consequence) {

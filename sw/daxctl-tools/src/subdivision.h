@@ -26,7 +26,8 @@ class WindowRecord {
   void add(const std::string& serial, uint64_t bytes);
   void remove(const std::string& serial, uint64_t bytes);
   void forget(const std::string& serial);
-  // 0, or the errno value that says why it cannot be written: what it is of has been done nevertheless.
+  // The new record is on the disk, or the old one is still there: 0, or the errno value that says why it cannot be
+  // written. What it is of has been done nevertheless.
   int save() const;
   // What is told of it, and what follows.
   static std::string unwritten(int code, const std::string& consequence);

@@ -3,7 +3,9 @@
 
 import concurrent.futures
 import json
+import os
 import shutil
+import subprocess
 
 import pytest
 from cli_harness import ABSENT, BUSY, OK, USAGE, Process, binary, merapi
@@ -120,48 +122,145 @@ def test_damaged_record_is_told_before_anything_is_changed(divided, text):
     assert divided.run("destroy-window", "dax0.1").status == OK
 
 
-def no_room_for_the_record(system):
-    (system.folder / "state/windows.json.part").mkdir(parents=True)
+# Tells, in order, which files and folders (their inodes) are written through to the disk and given another name, and
+# lets either fail for files.
+DISK = r"""
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+
+static int fails(const char* call) {
+  const char* failing = getenv("DISK_FAILS");
+  if (failing == NULL || strcmp(failing, call) != 0) return 0;
+  errno = strcmp(call, "fsync") == 0 ? EIO : ENOSPC;
+  return 1;
+}
+
+static void tell(const char* call, const struct stat* status) {
+  FILE* told = fopen(getenv("DISK_TOLD"), "ae");
+  fprintf(told, "%s %s %lu\n", call, S_ISDIR(status->st_mode) ? "folder" : "file", (unsigned long)status->st_ino);
+  fclose(told);
+}
+
+int fsync(int fd) {
+  struct stat status;
+  if (fstat(fd, &status) == 0 && S_ISREG(status.st_mode) && fails("fsync")) return -1;
+  tell("fsync", &status);
+  return ((int (*)(int))dlsym(RTLD_NEXT, "fsync"))(fd);
+}
+
+int rename(const char* from, const char* to) {
+  struct stat status;
+  if (fails("rename")) return -1;
+  if (stat(from, &status) == 0) tell("rename", &status);
+  return ((int (*)(const char*, const char*))dlsym(RTLD_NEXT, "rename"))(from, to);
+}
+"""
 
 
-def test_window_that_stays_in_the_record_is_told(divided):
+@pytest.fixture
+def disk(divided):
+    """disk(fails): what the command then says to the disk, as `tell` has it, is in divided.told."""
+    library, divided.told = divided.folder / "disk.so", divided.folder / "told"
+    compiler = ["cc", "-x", "c", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, "-", "-ldl"]
+    subprocess.run(compiler, input=DISK, text=True, check=True, timeout=60)
+
+    def run(*arguments, fails=""):
+        divided.told.write_text("")
+        more = {"LD_PRELOAD": str(library), "DISK_TOLD": str(divided.told), "DISK_FAILS": fails}
+        return merapi(*arguments, env={**divided.env, **more})
+
+    return run
+
+
+def test_record_is_on_the_disk_before_it_has_its_name(divided, disk):
+    """A crash left an empty record, or an old one though the new one had been told of."""
+    assert disk("create-window", "dax0.0", "--size", "128M").status == OK
+    record = divided.folder / "state/windows.json"
+    file, folder = record.stat().st_ino, record.parent.stat().st_ino
+    told = divided.told.read_text().splitlines()
+    assert told == [f"fsync file {file}", f"rename file {file}", f"fsync folder {folder}"]
+    assert record.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize(("fails", "words"), (("fsync", "Input/output error"), ("rename", "No space left on device")))
+def test_a_record_that_was_not_written_is_the_old_one(divided, disk, fails, words):
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    record = divided.folder / "state/windows.json"
+    before = record.read_text()
+    done = disk("destroy-window", "dax0.1", fails=fails)
+    assert done.status != OK
+    assert f"expected to write {record}, found: {words}" in done.err
+    assert record.read_text() == before
+    assert sorted(os.listdir(record.parent)) == ["windows.json", "windows.json.lock"]
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounts a file system")
+def test_a_full_disk_leaves_the_old_record(divided):
+    state = divided.folder / "state"
+    state.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=64k", "none", state], capture_output=True, text=True)
+    if mounted.returncode != 0:
+        pytest.skip(f"no mounts here: {mounted.stderr}")
+    try:
+        assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+        before = (state / "windows.json").read_text()
+        with open(state / "other", "wb", 0) as other, pytest.raises(OSError, match="No space"):
+            while True:
+                other.write(bytes(4096))
+        done = divided.run("destroy-window", "dax0.1")
+        assert done.status == ABSENT
+        assert f"expected to write {state / 'windows.json'}, found: No space left on device" in done.err
+        assert (state / "windows.json").read_text() == before
+        assert sorted(os.listdir(state)) == ["other", "windows.json", "windows.json.lock"]
+    finally:
+        subprocess.run(["umount", state], check=True)
+
+
+def test_record_beside_the_caller(divided, tmp_path):
+    """A name without a folder was never written."""
+    env = {**divided.env, "MERAPI_STATE": "record.json"}
+    done = merapi("create-window", "dax0.0", "--size", "128M", env=env, cwd=tmp_path)
+    assert done.status == OK and not done.err, done
+    assert json.loads((tmp_path / "record.json").read_text()) == {"0x1": [128 << 20]}
+
+
+def test_window_that_stays_in_the_record_is_told(divided, disk):
     """The status said that it was gone for good, and the message that it was not made again."""
     assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
     record = divided.folder / "state/windows.json"
-    no_room_for_the_record(divided)
-    done = divided.run("destroy-window", "dax0.1", "--json")
+    done = disk("destroy-window", "dax0.1", "--json", fails="rename")
     assert done.status == ABSENT, done
     assert (
-        f"expected to write {record}, found: Is a directory; the window is gone, but the next 'merapi provision'"
-        in (done.err)
+        f"expected to write {record}, found: No space left on device; the window is gone, but the next "
+        "'merapi provision'" in done.err
     )
     assert "after a reboot" not in done.err
     assert done.json()["did"][-1] == "daxctl destroy-device dax0.1"
     assert json.loads(record.read_text()) == {"0x1": [128 << 20]}
-    (divided.folder / "state/windows.json.part").rmdir()
     shutil.rmtree((divided.sys / "bus/dax/devices/dax0.0").resolve().parent / "dax0.1")
     assert divided.run("provision", "mem0", "--json").json()["further_windows"] == [f"dax:{divided.dev}/dax0.1"]
     assert divided.run("destroy-window", "dax0.1").status == OK
     assert json.loads(record.read_text()) == {}
 
 
-def test_windows_of_a_released_region_that_stay_in_the_record_are_told(divided):
+def test_windows_of_a_released_region_that_stay_in_the_record_are_told(divided, disk):
     assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
-    no_room_for_the_record(divided)
-    done = divided.run("release", "mem0", "--json")
+    done = disk("release", "mem0", "--json", fails="rename")
     assert done.status == ABSENT, done
     assert "the next 'merapi provision' makes its further windows again" in done.err
     assert "after a reboot" not in done.err
     assert done.json()["did"][-1] == "cxl destroy-region region0"
 
 
-def test_record_that_cannot_be_written_leaves_nothing_behind(divided):
-    state = divided.folder / "state"
-    no_room_for_the_record(divided)
-    done = divided.run("create-window", "dax0.0", "--size", "128M")
+def test_record_that_cannot_be_written_leaves_nothing_behind(divided, disk):
+    done = disk("create-window", "dax0.0", "--size", "128M", fails="rename")
     assert done.status == OK
     assert "not made again after a reboot" in done.err and "Success" not in done.err
-    assert not (state / "windows.json").exists()
+    assert os.listdir(divided.folder / "state") == ["windows.json.lock"]
 
 
 def test_device_that_does_not_shrink_is_enabled_again(divided):

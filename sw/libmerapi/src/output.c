@@ -90,13 +90,31 @@ static int take_name(struct merapi_output* output, const char* link) {
   }
 }
 
+/* The folder that the target's name stands in, as a path, or NULL. */
+static char* folder_of(const struct merapi_output* output) {
+  char* folder;
+  return asprintf(&folder, "%.*s.", folder_length(output), output->target) < 0 ? NULL : folder;
+}
+
+/* A name is on the disk when its folder is. 0 or an errno; one that may not be read, or whose file system has no such
+ * thing, is left to that. */
+static int sync_folder(const struct merapi_output* output) {
+  char* folder = folder_of(output);
+  if (folder == NULL) return ENOMEM;
+  const int fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  free(folder);
+  const int code = fd < 0 || fsync(fd) == 0 || errno == EINVAL ? 0 : errno;
+  if (fd >= 0) close(fd);
+  return code;
+}
+
 /* What leads to the open file whatever its name, for linkat(2). */
 static void link_to(int fd, char link[LINK_BYTES]) { snprintf(link, LINK_BYTES, "/proc/self/fd/%d", fd); }
 
 /* A file without a name in the target's folder, or -1 where there are none, or where they could not get one later. */
 static int open_nameless(const struct merapi_output* output) {
-  char* folder;
-  if (asprintf(&folder, "%.*s.", folder_length(output), output->target) < 0) return -1;
+  char* folder = folder_of(output);
+  if (folder == NULL) return -1;
   const int fd = merapi_fd_above_stdio(open(folder, O_RDWR | O_TMPFILE | O_CLOEXEC, FILE_MODE));
   free(folder);
   if (fd < 0) return -1;
@@ -164,8 +182,9 @@ int merapi_output_commit(struct merapi_output* output, struct merapi_error* erro
   if (close(output->fd) < 0 && code == 0) code = errno;
   output->fd = -1;
   if (code == 0 && !output->in_place && rename(output->temporary, output->target) < 0) code = errno;
-  if (code != 0) merapi_fail(error, -code, "cannot write %s: %s", output->target, strerror(code));
   if (code != 0 && output->temporary != NULL) unlink(output->temporary);
+  if (code == 0 && !output->in_place) code = sync_folder(output);
+  if (code != 0) merapi_fail(error, -code, "cannot write %s: %s", output->target, strerror(code));
   release(output);
   return -code;
 }

@@ -255,7 +255,8 @@ MERAPI_API int merapi_output_fd(const struct merapi_output* output); /* to write
 MERAPI_API bool merapi_output_is(const char* path, int fd);
 /* A pipe or character device: what was written cannot be gone back to. */
 MERAPI_API bool merapi_output_in_place(const struct merapi_output* output);
-/* Complete: replaces the file. Ends `output`, also with an error; then what was at the path is still there. */
+/* Complete: replaces the file, and is on the disk before it has the name. Ends `output`, also with an error; then what
+ * was at the path is still there, unless it was the folder alone that could not be written (-EIO, say). */
 MERAPI_API int merapi_output_commit(struct merapi_output* output, struct merapi_error* error);
 /* Given up: removes what was written, as far as it was not in place. NULL is allowed. */
 MERAPI_API void merapi_output_abandon(struct merapi_output* output);

@@ -64,7 +64,11 @@ std::string WindowRecord::path() {
 
 WindowRecord::WindowRecord() {
   std::string text;
-  if (!read_text(path(), &text)) return;
+  errno = 0;
+  if (!read_text(path(), &text)) {
+    if (errno == ENOENT) return;
+    throw system_failure(errno != 0 ? errno : EIO, "expected to read the record of windows at " + path() + ", found");
+  }
   const auto refuse = [](const std::string& found) {
     throw Failure(kAbsent, "expected sizes of windows by serial number in " + path() + ", found something else (" +
                                found + "); remove it, and make the windows again");

@@ -20,7 +20,7 @@ namespace merapi::cli {
 class WindowRecord {
  public:
   static std::string path();
-  // An empty record when there is no file. Throws when it is not a record.
+  // An empty record when there is no file. Throws when it is not a record, or cannot be read.
   WindowRecord();
   std::vector<uint64_t> of(const std::string& serial) const;
   void add(const std::string& serial, uint64_t bytes);

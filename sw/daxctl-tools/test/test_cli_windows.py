@@ -220,6 +220,22 @@ def test_a_full_disk_leaves_the_old_record(divided):
         subprocess.run(["umount", state], check=True)
 
 
+def test_record_that_cannot_be_read_is_told(divided):
+    """It was taken for an empty one, and replaced."""
+    record = divided.folder / "state/windows.json"
+    record.parent.mkdir()
+    record.symlink_to(record)
+    done = divided.run("create-window", "dax0.0", "--size", "128M")
+    assert done.status == ABSENT
+    assert f"expected to read the record of windows at {record}, found: Too many levels of symbolic links" in done.err
+    assert divided.changes() == [] and record.is_symlink()
+    record.unlink()
+    record.mkdir()
+    done = divided.run("create-window", "dax0.0", "--size", "128M")
+    assert done.status == ABSENT and str(record) in done.err
+    assert divided.changes() == []
+
+
 def test_record_beside_the_caller(divided, tmp_path):
     """A name without a folder was never written."""
     env = {**divided.env, "MERAPI_STATE": "record.json"}

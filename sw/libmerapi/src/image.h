@@ -72,6 +72,13 @@ void merapi_checksum_add(struct merapi_checksum* sum, const void* data, size_t b
 uint64_t merapi_checksum_end(const struct merapi_checksum* sum);
 uint64_t merapi_checksum_of(const void* data, size_t bytes);
 
+/* The text that an image has while it is rewritten, and room behind it. */
+#define MERAPI_IMAGE_NO_TEXT "{}"
+/* The sum of the tables of a mapped file with `json` as their text, whatever text stands there: blanks behind it, which
+ * are nothing in JSON, and a zero. It is shorter than header->text_bytes. */
+uint64_t merapi_image_sum_with(const uint8_t* file, const struct merapi_image_header* header,
+                               const struct merapi_image_sections* sections, const char* json);
+
 /* A fuzzer cannot guess checksums; everything behind them must hold without. */
 #ifdef FUZZING_BUILD_MODE_UNSAFE_FOR_PRODUCTION
 #define MERAPI_CHECKSUMS_COUNT false
@@ -86,6 +93,7 @@ struct merapi_image {
   struct merapi_image_header header;
   struct merapi_image_sections sections;
   bool payload_good; /* its checksum was looked at */
+  const char* text;  /* in the file, or MERAPI_IMAGE_NO_TEXT: its writer was interrupted */
   struct merapi_answers answers;
   struct merapi_layout layout;
   struct merapi_config config;

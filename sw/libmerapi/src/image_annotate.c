@@ -25,23 +25,32 @@ static bool write_all(int fd, const void* data, size_t bytes, uint64_t at) {
   return true;
 }
 
-/* The tables of an open image with the new text in them; sums are made over these bytes. */
+/* The header with `sum` for its tables, on the disk: 128 bytes in one sector, all or none. */
+static bool write_header(int fd, struct merapi_image_header* header, uint64_t sum) {
+  header->tables_checksum = sum;
+  header->header_checksum = merapi_checksum_of(header, offsetof(struct merapi_image_header, header_checksum));
+  return write_all(fd, header, sizeof *header, 0) && fsync(fd) == 0;
+}
+
+/* An image is as large as its heap, so that it is not copied for a text of a few bytes. Whenever this is interrupted,
+ * the header's sum is that of the old tables, of those with the new text, or of those without a text
+ * (MERAPI_IMAGE_NO_TEXT), which a reader tries when it finds another. */
 static int write_text(const struct merapi_image* image, int fd, const char* json, struct merapi_error* error) {
   struct merapi_image_header header = image->header;
-  const uint64_t tables = image->sections.payload - sizeof header;
-  const uint64_t text = image->sections.text - sizeof header;
-  uint8_t* copy = malloc(tables);
-  if (copy == NULL) return merapi_fail(error, -ENOMEM, "%s: no memory for %" PRIu64 " bytes", image->path, tables);
-  memcpy(copy, image->file + sizeof header, tables);
-  /* The room behind a shorter text is blank, which is nothing in JSON. */
-  memset(copy + text, ' ', header.text_bytes - 1);
-  memcpy(copy + text, json, strlen(json));
-  header.tables_checksum = merapi_checksum_of(copy, tables);
-  header.header_checksum = merapi_checksum_of(&header, offsetof(struct merapi_image_header, header_checksum));
-  const bool written = write_all(fd, copy + text, header.text_bytes, image->sections.text) &&
-                       write_all(fd, &header, sizeof header, 0) && fsync(fd) == 0;
-  free(copy);
-  return written ? 0 : merapi_fail(error, -errno, "%s: cannot write the text: %s", image->path, strerror(errno));
+  const uint64_t without = merapi_image_sum_with(image->file, &header, &image->sections, MERAPI_IMAGE_NO_TEXT);
+  const uint64_t with = merapi_image_sum_with(image->file, &header, &image->sections, json);
+  char* text = malloc(header.text_bytes);
+  if (text == NULL)
+    return merapi_fail(error, -ENOMEM, "%s: no memory for %" PRIu64 " bytes", image->path, header.text_bytes);
+  memset(text, ' ', header.text_bytes - 1);
+  memcpy(text, json, strlen(json));
+  text[header.text_bytes - 1] = '\0';
+  const bool written = (header.tables_checksum == without || write_header(fd, &header, without)) &&
+                       write_all(fd, text, header.text_bytes, image->sections.text) && fsync(fd) == 0 &&
+                       write_header(fd, &header, with);
+  const int code = errno;
+  free(text);
+  return written ? 0 : merapi_fail(error, -code, "%s: cannot write the text: %s", image->path, strerror(code));
 }
 
 int merapi_image_annotate(const char* path, const char* json, struct merapi_error* error) {
@@ -49,7 +58,7 @@ int merapi_image_annotate(const char* path, const char* json, struct merapi_erro
   const int result = merapi_image_open(path, &image, error);
   if (result != 0) return result;
   int done;
-  if (strlen(json) >= image->header.text_bytes) {
+  if (strlen(json) >= image->header.text_bytes || image->header.text_bytes < sizeof MERAPI_IMAGE_NO_TEXT) {
     done =
         merapi_fail(error, -ENOSPC, "%s: expected a text of at most %" PRIu64 " bytes, found %zu; save with more room",
                     path, image->header.text_bytes - 1, strlen(json));

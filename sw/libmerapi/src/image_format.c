@@ -63,3 +63,20 @@ uint64_t merapi_checksum_of(const void* data, size_t bytes) {
   merapi_checksum_add(&sum, data, bytes);
   return merapi_checksum_end(&sum);
 }
+
+uint64_t merapi_image_sum_with(const uint8_t* file, const struct merapi_image_header* header,
+                               const struct merapi_image_sections* s, const char* json) {
+  enum { kPiece = 64 };
+  const uint64_t end = s->text + header->text_bytes, length = strlen(json);
+  struct merapi_checksum sum;
+  merapi_checksum_start(&sum);
+  for (uint64_t at = sizeof *header, next; at < s->payload; at = next) {
+    next = s->payload - at < kPiece ? s->payload : at + kPiece;
+    uint8_t piece[kPiece];
+    memcpy(piece, file + at, next - at);
+    for (uint64_t i = at < s->text ? s->text : at; i < next && i < end; i++)
+      piece[i - at] = i - s->text < length ? (uint8_t)json[i - s->text] : i + 1 < end ? ' ' : 0;
+    merapi_checksum_add(&sum, piece, next - at);
+  }
+  return merapi_checksum_end(&sum);
+}

@@ -28,8 +28,13 @@ static int check_header(struct merapi_image* image, struct merapi_error* error) 
     return merapi_fail(error, -EBADMSG, "%s: expected %" PRIu64 " bytes by its header, found %" PRIu64, image->path,
                        image->sections.end, image->file_bytes);
   const uint64_t tables = image->sections.payload - sizeof *h;
-  if (MERAPI_CHECKSUMS_COUNT && merapi_checksum_of(image->file + sizeof *h, tables) != h->tables_checksum)
-    return merapi_fail(error, -EBADMSG, "%s: the tables are damaged (checksum)", image->path);
+  image->text = (const char*)image->file + image->sections.text;
+  if (MERAPI_CHECKSUMS_COUNT && merapi_checksum_of(image->file + sizeof *h, tables) != h->tables_checksum) {
+    if (h->text_bytes < sizeof MERAPI_IMAGE_NO_TEXT ||
+        merapi_image_sum_with(image->file, h, &image->sections, MERAPI_IMAGE_NO_TEXT) != h->tables_checksum)
+      return merapi_fail(error, -EBADMSG, "%s: the tables are damaged (checksum)", image->path);
+    image->text = MERAPI_IMAGE_NO_TEXT;
+  }
   if (h->bitmap > 1 || h->text_bytes == 0 || image->file[image->sections.text + h->text_bytes - 1] != 0)
     return merapi_fail(error, -EBADMSG, "%s: expected a bitmap of 0 or 1 and a terminated text, found neither",
                        image->path);
@@ -145,9 +150,7 @@ uint64_t merapi_image_window_bytes(const struct merapi_image* image) { return im
 
 uint32_t merapi_image_bitmap(const struct merapi_image* image) { return image->header.bitmap; }
 
-const char* merapi_image_json(const struct merapi_image* image) {
-  return (const char*)image->file + image->sections.text;
-}
+const char* merapi_image_json(const struct merapi_image* image) { return image->text; }
 
 const struct merapi_answers* merapi_image_answers(const struct merapi_image* image) { return &image->answers; }
 

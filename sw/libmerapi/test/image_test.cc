@@ -6,6 +6,7 @@
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -19,6 +20,28 @@
 #include <thread>
 
 #include "stepped.h"
+
+// What the library asks of the disk, in order: 'h' for a header, 't' for a text, 's' for all of it being on the disk.
+// The process ends within call number `last` (counted from 0), with half of a text written: a header is within one
+// page, of which a process that is killed writes all or nothing, and within one sector.
+static std::string* calls = nullptr;
+static int last = -1;
+
+static void EndAt(char call) {
+  calls->push_back(call);
+  if (int(calls->size()) == last + 1) _exit(0);
+}
+
+extern "C" ssize_t pwrite(int fd, const void* data, size_t bytes, off_t at) {
+  if (calls != nullptr && at != 0 && int(calls->size()) == last) (void)!syscall(SYS_pwrite64, fd, data, bytes / 2, at);
+  if (calls != nullptr) EndAt(at == 0 ? 'h' : 't');
+  return syscall(SYS_pwrite64, fd, data, bytes, at);
+}
+
+extern "C" int fsync(int fd) {
+  if (calls != nullptr) EndAt('s');
+  return int(syscall(SYS_fsync, fd));
+}
 
 namespace merapi_test {
 namespace {
@@ -291,6 +314,54 @@ TEST_F(Image, AnOutputThatIsADescriptorsIsKnown) {
   EXPECT_FALSE(merapi_output_is((folder_ / "nothing").c_str(), file));
   for (const int fd : {ends[0], ends[1], file}) close(fd);
   EXPECT_FALSE(merapi_output_is(image_.c_str(), file));
+}
+
+// As a JVM does it: the text is blank until G1's time is known. The image was damaged.
+TEST_F(Image, AnInterruptedTextLeavesTheImage) {
+  const std::string blank = "{}" + std::string(1021, ' '), old = "{\"of\":\"old\"}" + std::string(1000, ' ');
+  const std::string text = "{\"g1_mark_ms\":12.5,\"note\":\"" + std::string(800, 'x') + "\"}";
+  for (const std::string& before : {blank, old}) {
+    ASSERT_EQ(Save(nullptr, before.c_str()), 0) << error_.message;
+    const std::string saved = ReadFile(image_);
+    std::string all;
+    calls = &all;
+    ASSERT_EQ(merapi_image_annotate(image_.c_str(), text.c_str(), &error_), 0) << error_.message;
+    calls = nullptr;
+    EXPECT_EQ(all, before == blank ? "tshs" : "hstshs");
+    for (int end = 0; end <= int(all.size()); end++) {
+      WriteFile(image_, saved);
+      const pid_t child = fork();
+      ASSERT_GE(child, 0);
+      if (child == 0) {
+        std::string done;
+        calls = &done;
+        last = end;
+        merapi_image_annotate(image_.c_str(), text.c_str(), nullptr);
+        _exit(0);
+      }
+      ASSERT_EQ(waitpid(child, nullptr, 0), child);
+      merapi_image* image = nullptr;
+      ASSERT_EQ(OpenImage(&image), 0) << error_.message << " after " << end << " of " << all;
+      std::string found = merapi_image_json(image);
+      found.erase(found.find_last_not_of(' ') + 1);
+      EXPECT_TRUE(found == (end == int(all.size()) ? text : "{}") || (end == 0 && before.rfind(found, 0) == 0) ||
+                  (end + 1 == int(all.size()) && found == text))
+          << found << " after " << end << " of " << all;
+      EXPECT_EQ(merapi_image_load(image, window_, &error_), 0) << error_.message;
+      merapi_image_close(image);
+      // The next one writes all of it.
+      ASSERT_EQ(merapi_image_annotate(image_.c_str(), text.c_str(), &error_), 0) << error_.message;
+      ASSERT_EQ(OpenImage(&image), 0) << error_.message;
+      EXPECT_EQ(std::string(merapi_image_json(image)).rfind(text, 0), 0u);
+      merapi_image_close(image);
+    }
+  }
+  // Other tables have no such second sum.
+  std::string damaged = ReadFile(image_);
+  damaged[128] ^= 1;
+  WriteFile(image_, damaged);
+  merapi_image* image = nullptr;
+  EXPECT_EQ(OpenImage(&image), -EBADMSG);
 }
 
 // Where holes take a page to be read: on a tmpfs, which may be full.

@@ -268,7 +268,8 @@ MERAPI_API int merapi_image_save(struct merapi_window* window, const char* path,
                                  const struct merapi_answers* answers, const char* json, struct merapi_error* error);
 
 /* Replace the text of a saved image in place. It must fit into the room of the text that the image was saved with
- * (blanks at its end are such room), else -ENOSPC and the image is unchanged. */
+ * (blanks at its end are such room), else -ENOSPC and the image is unchanged. When it is interrupted, or cannot write,
+ * the image has its old text, this one, or "{}". */
 MERAPI_API int merapi_image_annotate(const char* path, const char* json, struct merapi_error* error);
 
 struct merapi_image; /* opaque */

@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """The device process as hosts meet it: many windows, dead hosts, dead devices."""
 
+import fcntl
 import os
 import pwd
 import resource
 import shutil
 import signal
 import socket as sockets
+import struct
 import subprocess
 import time
 from pathlib import Path
@@ -96,6 +98,74 @@ def test_host_that_says_nothing_delays_nobody(start, probes, folder):
     code, result = finish(probes(f"device:{folder}/s"))
     assert code == 0, result
     silent.close()
+
+
+def silent_hosts(path, count):
+    """Connections that say nothing; a full backlog is waited for."""
+    hosts = [sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET) for _ in range(count)]
+    for host in hosts:
+        host.connect(str(path))
+        host.settimeout(20)
+    return hosts
+
+
+def test_silent_hosts_are_bounded_and_given_up(start, probes, folder):
+    """Each held a descriptor as long as it liked, until there were none for others."""
+    device = start("--socket", folder / "s")
+    device.wait_event("ready")
+    before = len(os.listdir(f"/proc/{device.process.pid}/fd"))
+    silent = silent_hosts(folder / "s", 300)
+    code, result = finish(probes(f"device:{folder}/s"))
+    assert code == 0, result
+    assert len(os.listdir(f"/proc/{device.process.pid}/fd")) - before < 80
+    begun = time.monotonic()
+    for host in silent:  # the last ones too, in their time
+        assert host.recv(64) == b""
+    assert time.monotonic() - begun < 15
+    wait_until(lambda: len(os.listdir(f"/proc/{device.process.pid}/fd")) == before)
+    wait_until(lambda: any("expected a host's hello within 5 s" in line for line in device.log.all))
+    assert not any("Too many open files" in line for line in device.log.all)
+    assert device.stop() == 0
+
+
+def test_silent_hosts_take_no_descriptor_from_others(start, probes, folder):
+    device = start("--socket", folder / "s")
+    device.wait_event("ready")
+    used = len(os.listdir(f"/proc/{device.process.pid}/fd"))
+    hard = resource.prlimit(device.process.pid, resource.RLIMIT_NOFILE)[1]
+    resource.prlimit(device.process.pid, resource.RLIMIT_NOFILE, (used + 8, hard))
+    silent = silent_hosts(folder / "s", 30)
+    begun = time.monotonic()
+    code, result = finish(probes(f"device:{folder}/s"))
+    assert code == 0, result
+    assert time.monotonic() - begun < 4, "it waited for the silent ones' deadline"
+    for host in silent:
+        host.close()
+
+
+def test_a_host_that_takes_its_time(start, folder):
+    """Who says hello within the time is served, however many came and went meanwhile, and whenever the device runs."""
+    device = start("--socket", folder / "s")
+    device.wait_event("ready")
+    (slow,) = silent_hosts(folder / "s", 1)
+    others = silent_hosts(folder / "s", 40)
+    time.sleep(1)
+    for host in others:
+        host.close()
+    device.process.send_signal(signal.SIGSTOP)
+    memory = os.memfd_create("merapi-window", os.MFD_ALLOW_SEALING)
+    os.truncate(memory, 64 << 20)
+    fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
+    hello = struct.pack("<8sHHI", b"MRPHELLO", 1, 0, 0)
+    sockets.send_fds(slow, [hello], [memory])
+    os.close(memory)
+    time.sleep(6)
+    device.process.send_signal(signal.SIGCONT)
+    magic, status, pid = struct.unpack("<8siI", slow.recv(64))
+    assert (magic, status, pid) == (b"MRPHELLO", 0, device.process.pid)
+    device.wait_event("began")
+    slow.close()
+    device.wait_event("ended")
 
 
 def processor_seconds(process):

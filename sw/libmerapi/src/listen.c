@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * The socket at which a device process takes windows. One epoll descriptor covers the listening socket and the
- * connections that have not said hello yet, so that a host that connects and stays silent delays nobody.
+ * connections that have not said hello yet, so that a host that connects and stays silent delays nobody. It does not
+ * stay for long, and makes way when there are many of its kind, or no descriptors for others.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +12,7 @@
 #include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <sys/socket.h>
+#include <sys/timerfd.h>
 #include <unistd.h>
 
 #include "lease.h"
@@ -22,16 +24,54 @@
  * those of its message. */
 #define TO_GREET 4
 #define TO_ACCEPT (TO_GREET + 1)
+/* Connections that have not said hello: so many, for so long. Hosts say it with the next system call. */
+#define SILENT_MAX 64
+#define HELLO_SECONDS 5
+#define HELLO_NS (HELLO_SECONDS * UINT64_C(1000000000))
+
+struct silent {
+  int connection;
+  uint64_t deadline_ns;
+};
 
 struct merapi_listener {
   int socket;
   int epoll;
+  int timer; /* readable from the first deadline on */
   struct merapi_socket_path path;
+  struct silent silent[SILENT_MAX]; /* in the order of their coming */
+  size_t count;
 };
 
 static int watch(struct merapi_listener* listener, int fd) {
   struct epoll_event event = {.events = EPOLLIN | EPOLLRDHUP, .data = {.fd = fd}};
   return epoll_ctl(listener->epoll, EPOLL_CTL_ADD, fd, &event) < 0 ? -errno : 0;
+}
+
+static void set_timer(struct merapi_listener* listener) {
+  const uint64_t ns = listener->count > 0 ? listener->silent[0].deadline_ns : 0; /* 0: never */
+  const struct itimerspec time = {
+      .it_value = {.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}};
+  timerfd_settime(listener->timer, TFD_TIMER_ABSTIME, &time, NULL);
+}
+
+static int remember(struct merapi_listener* listener, int connection) {
+  const int status = watch(listener, connection);
+  if (status < 0) return status;
+  listener->silent[listener->count++] = (struct silent){connection, merapi_now_ns() + HELLO_NS};
+  set_timer(listener);
+  return 0;
+}
+
+/* It is dealt with: no longer among the silent ones, nor waited for. */
+static void forget(struct merapi_listener* listener, int connection) {
+  epoll_ctl(listener->epoll, EPOLL_CTL_DEL, connection, NULL);
+  size_t at = 0;
+  while (at < listener->count && listener->silent[at].connection != connection) at++;
+  if (at == listener->count) return;
+  listener->count--;
+  memmove(&listener->silent[at], &listener->silent[at + 1], (listener->count - at) * sizeof listener->silent[0]);
+  set_timer(listener);
 }
 
 int merapi_listen(const char* path, struct merapi_listener** listener, struct merapi_error* error) {
@@ -40,11 +80,12 @@ int merapi_listen(const char* path, struct merapi_listener** listener, struct me
   if (made == NULL) return merapi_fail(error, -ENOMEM, "out of memory");
   made->socket = merapi_fd_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   made->epoll = merapi_fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
+  made->timer = merapi_fd_above_stdio(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
   int status;
-  if (made->socket < 0 || made->epoll < 0)
+  if (made->socket < 0 || made->epoll < 0 || made->timer < 0)
     status = merapi_fail(error, -errno, "cannot make a socket: %s", strerror(errno));
   else if ((status = merapi_socket_path_bind(&made->path, made->socket, path, BACKLOG, error)) == 0 &&
-           (status = watch(made, made->socket)) < 0)
+           ((status = watch(made, made->socket)) < 0 || (status = watch(made, made->timer)) < 0))
     merapi_fail(error, status, "cannot wait for connections: %s", strerror(-status));
   if (status < 0) {
     merapi_listener_close(made);
@@ -59,6 +100,8 @@ int merapi_listener_fd(const struct merapi_listener* listener) { return listener
 void merapi_listener_close(struct merapi_listener* listener) {
   if (listener == NULL) return;
   merapi_socket_path_remove(&listener->path);
+  while (listener->count > 0) close(listener->silent[--listener->count].connection);
+  if (listener->timer >= 0) close(listener->timer);
   if (listener->socket >= 0) close(listener->socket);
   if (listener->epoll >= 0) close(listener->epoll);
   free(listener);
@@ -77,6 +120,26 @@ static int room(int count) {
 static bool has_message(int connection) {
   char first;
   return recv(connection, &first, sizeof first, MSG_PEEK | MSG_DONTWAIT) > 0;
+}
+
+/* Close the one that has been silent for the longest time, or since before `deadline_ns`. False: there is none. One
+ * that has said something is no longer silent, though nobody has listened yet. */
+static bool drop_silent(struct merapi_listener* listener, uint64_t deadline_ns) {
+  for (size_t i = 0; i < listener->count && listener->silent[i].deadline_ns <= deadline_ns; i++) {
+    const int connection = listener->silent[i].connection;
+    if (has_message(connection)) continue;
+    forget(listener, connection);
+    close(connection);
+    return true;
+  }
+  return false;
+}
+
+/* As room(), if need be in the place of silent connections. */
+static int make_room(struct merapi_listener* listener, int count) {
+  int status;
+  while ((status = room(count)) < 0 && drop_silent(listener, UINT64_MAX)) continue;
+  return status;
 }
 
 /* The host was refused, and is not there for a later call. */
@@ -141,14 +204,14 @@ static void reply(int connection, int status) {
   (void)!send(connection, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL);
 }
 
-/* One connection that has something to say. Takes it out of the epoll set unless it is not ready, or has to wait. */
+/* One connection that has something to say. Forgets it unless it is not ready, or has to wait. */
 static int greet(struct merapi_listener* listener, int connection, struct merapi_lease** lease,
                  struct merapi_error* error) {
-  int status = has_message(connection) ? room(TO_GREET) : 0;
+  int status = has_message(connection) ? make_room(listener, TO_GREET) : 0;
   if (status < 0) return merapi_fail(error, status, "cannot take another window: %s", strerror(-status));
   const int fd = receive(connection);
   if (fd == -EAGAIN) return -EAGAIN;
-  epoll_ctl(listener->epoll, EPOLL_CTL_DEL, connection, NULL);
+  forget(listener, connection);
   if (fd == -ECONNRESET) { /* somebody looked whether we live */
     close(connection);
     return -EAGAIN;
@@ -175,6 +238,20 @@ static int greet(struct merapi_listener* listener, int connection, struct merapi
   return refused(status);
 }
 
+/* One that came from the backlog. -EAGAIN when there is none. */
+static int take_connection(struct merapi_listener* listener, struct merapi_error* error) {
+  if (listener->count == SILENT_MAX && !drop_silent(listener, UINT64_MAX)) return 0; /* first those that speak */
+  const int status = make_room(listener, TO_ACCEPT);
+  if (status < 0) return merapi_fail(error, status, "cannot accept: %s", strerror(-status));
+  const int connection = merapi_fd_above_stdio(accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  if (connection < 0) {
+    if (errno == EINTR || errno == ECONNABORTED) return 0;
+    return errno == EAGAIN ? -EAGAIN : merapi_fail(error, -errno, "cannot accept: %s", strerror(errno));
+  }
+  if (remember(listener, connection) < 0) close(connection);
+  return 0;
+}
+
 int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error) {
   *lease = NULL;
   for (;;) {
@@ -183,18 +260,16 @@ int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease,
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) return merapi_fail(error, -errno, "cannot wait for connections: %s", strerror(errno));
     if (count == 0) return -EAGAIN;
-    if (event.data.fd != listener->socket) {
-      const int status = greet(listener, event.data.fd, lease, error);
+    int status = 0;
+    if (event.data.fd == listener->socket) {
+      status = take_connection(listener, error);
+      if (status < 0) return status;
+    } else if (event.data.fd != listener->timer) {
+      status = greet(listener, event.data.fd, lease, error);
       if (status != -EAGAIN) return status;
-      continue;
+    } else if (drop_silent(listener, merapi_now_ns())) {
+      return merapi_fail(error, -ETIMEDOUT, "expected a host's hello within %d s at %s, found nothing", HELLO_SECONDS,
+                         listener->path.path);
     }
-    const int status = room(TO_ACCEPT);
-    if (status < 0) return merapi_fail(error, status, "cannot accept: %s", strerror(-status));
-    const int connection = merapi_fd_above_stdio(accept4(listener->socket, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
-    if (connection < 0) {
-      if (errno == EINTR || errno == ECONNABORTED) continue;
-      return errno == EAGAIN ? -EAGAIN : merapi_fail(error, -errno, "cannot accept: %s", strerror(errno));
-    }
-    if (watch(listener, connection) < 0) close(connection);
   }
 }

@@ -305,8 +305,8 @@ struct merapi_lease; /* one window given to this device; owns its mapping */
 /* Take the next window offered at the socket (non-blocking, -EAGAIN) or open the file or devdax device `path`. The
  * device lock is held until the lease ends; -EBUSY when another device serves the window, and a second device waits
  * for nobody. Without descriptors or memory to serve another window no host is accepted: -EMFILE, -ENFILE, -ENOMEM or
- * -ENOBUFS, and hosts wait for a later call. After every other error one host was refused; -ECONNREFUSED when it came
- * to that for want of descriptors or memory. */
+ * -ENOBUFS, and hosts wait for a later call. After every other error one host was refused: -ECONNREFUSED for want of
+ * descriptors or memory, -ETIMEDOUT when it said no hello for some seconds. */
 MERAPI_API int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error);
 MERAPI_API int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error);
 /* A window that is a part of the file or device: `bytes` (0: up to the end) from `offset`, a multiple of 2 MiB, on, as

@@ -32,14 +32,18 @@ constexpr useconds_t kTurnMicroseconds = 10000;
 // A device gives a window back shortly after its host has ended.
 constexpr int kGiveBackMilliseconds = 2000;
 
-// A folder of the user's own, made when needed: a socket in it is his.
-void make_private_folder(const std::string& folder) {
+void make_folder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) throw system_failure(errno, "cannot make " + folder);
+}
+
+// Of a place that everybody knows beforehand, unlike one that the user names: a socket in it is his.
+void require_own_folder(const std::string& folder) {
   struct stat status {};
   if (lstat(folder.c_str(), &status) < 0) throw system_failure(errno, folder);
   if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid())
     throw Failure(kDenied, "expected a folder of your own at " + folder +
-                               ", found another's or another kind of file; set MERAPI_SOCKET to a path elsewhere");
+                               ", found another's or another kind of file: whoever listens in it would be given "
+                               "your heap; name a socket elsewhere with --socket or MERAPI_SOCKET");
 }
 
 // Held while a device is looked for, started or ended: runs do so one at a time. Throws Interrupted when a signal that
@@ -207,8 +211,7 @@ std::string absolute_socket(const std::string& socket) {
   return path.size() < sizeof(sockaddr_un::sun_path) ? path : socket;
 }
 
-std::string default_socket() {
-  if (const char* given = getenv("MERAPI_SOCKET"); given != nullptr && *given != '\0') return absolute_socket(given);
+std::string unnamed_socket() {
   const char* runtime = getenv("XDG_RUNTIME_DIR");
   std::error_code error;
   // A session's folder goes with it, and su keeps the name of another user's.
@@ -216,6 +219,11 @@ std::string default_socket() {
       access(runtime, W_OK | X_OK) == 0)
     return std::string(runtime) + "/merapi/device.sock";
   return "/tmp/merapi-" + std::to_string(geteuid()) + "/device.sock";
+}
+
+std::string default_socket() {
+  const char* given = getenv("MERAPI_SOCKET");
+  return given != nullptr && *given != '\0' ? absolute_socket(given) : unnamed_socket();
 }
 
 std::string find_program(const std::string& name) {
@@ -244,7 +252,8 @@ std::string device_program() {
 
 SharedDevice::SharedDevice(const std::string& socket, const std::string& engine) : socket_(socket) {
   const std::string folder = std::filesystem::path(socket).parent_path().string();
-  if (socket == default_socket()) make_private_folder(folder.empty() ? "." : folder);
+  if (!folder.empty()) make_folder(folder);
+  if (socket == unnamed_socket()) require_own_folder(folder);
   Turn turn(socket);
   const std::string path = socket + ".users";
   users_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);

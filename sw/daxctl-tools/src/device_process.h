@@ -11,8 +11,10 @@
 
 namespace merapi::cli {
 
-// $MERAPI_SOCKET, $XDG_RUNTIME_DIR/merapi/device.sock where that folder is ours to write, or
-// /tmp/merapi-UID/device.sock. Absolute as absolute_socket has it.
+// Where no socket is named: $XDG_RUNTIME_DIR/merapi/device.sock where that folder is ours to write, or
+// /tmp/merapi-UID/device.sock.
+std::string unnamed_socket();
+// $MERAPI_SOCKET, absolute as absolute_socket has it, or unnamed_socket().
 std::string default_socket();
 // The same socket from every folder; as given when its absolute path is too long for a socket's name.
 std::string absolute_socket(const std::string& socket);

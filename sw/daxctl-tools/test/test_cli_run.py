@@ -232,6 +232,56 @@ def test_relative_names_are_made_absolute(java, env, folder):
     assert plan["window"] == "device:s.sock"
 
 
+def by_name(path):
+    """The ways to name a socket."""
+    return [([], {"MERAPI_SOCKET": str(path)}), (["--socket", str(path)], {})]
+
+
+def of_nobody(folder, options, env):
+    """A run of an ordinary user; he may start a device."""
+    device = shutil.copy(binary("merapi-device"), folder / "merapi-device")
+    own = {"MERAPI_SOCKET": "", "XDG_RUNTIME_DIR": "", "MERAPI_DEVICE_PROGRAM": str(device)}
+    return merapi_of_nobody(folder, "run", *options, "--", "/bin/true", env={**own, **env})
+
+
+@pytest.mark.parametrize("way", (0, 1))
+def test_a_socket_may_be_named_wherever_its_user_may_write(folder, way):
+    """In a folder of all, as /tmp is, MERAPI_SOCKET was refused and --socket was not."""
+    shared = folder / "shared"
+    shared.mkdir()
+    shared.chmod(0o1777)
+    done = of_nobody(folder, *by_name(shared / "s")[way])
+    assert done.status == 0, done
+    assert not devices_at(shared / "s") and not (shared / "s").exists()
+    # A folder that is not there is made, for its user alone.
+    done = of_nobody(folder, *by_name(shared / "new/s")[way])
+    assert done.status == 0, done
+    assert (shared / "new").stat().st_mode & 0o777 == 0o700
+    # Where he may not, it is told.
+    private = folder / "private"
+    private.mkdir()
+    private.chmod(0o755)
+    if os.geteuid() == 0:
+        done = of_nobody(folder, *by_name(private / "s")[way])
+        assert done.status == 125 and "Permission denied" in done.err
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_the_folder_that_nobody_named_is_the_user_s_own(folder):
+    """Its name is known to all: a socket in it might be anybody's."""
+    runtime = folder / "runtime"
+    runtime.mkdir()
+    runtime.chmod(0o1777)
+    (runtime / "merapi").mkdir()
+    (runtime / "merapi").chmod(0o777)
+    done = of_nobody(folder, [], {"XDG_RUNTIME_DIR": str(runtime)})
+    assert done.status == 125
+    assert f"expected a folder of your own at {runtime}/merapi, found another's" in done.err
+    assert "would be given your heap" in done.err
+    assert "--socket or MERAPI_SOCKET" in done.err
+    assert os.listdir(runtime / "merapi") == []
+
+
 def test_default_socket_without_a_usable_runtime_folder(java, env, folder):
     def window(runtime):
         plan = merapi("run", "--dry-run", "--", java, env={"MERAPI_SOCKET": "", "XDG_RUNTIME_DIR": str(runtime)})

@@ -18,7 +18,9 @@ constexpr int kSlots = 4096;
 const uint64_t kPage = uint64_t(sysconf(_SC_PAGESIZE));
 
 // Read by the signal handler: lock-free atomics only. `bytes` 0 means free; it is written last and cleared first.
+// `guards` counts those that the slot has been given to, before anything of the new one is written.
 struct Slot {
+  std::atomic<uint64_t> guards{0};
   std::atomic<uint64_t> bytes{0};
   std::atomic<uint8_t*> base{nullptr};
   std::atomic<uint64_t> offset{0};
@@ -33,8 +35,11 @@ struct sigaction before {};
 void on_sigbus(int, siginfo_t* info, void*) {
   auto* address = static_cast<uint8_t*>(info->si_addr);
   for (Slot& slot : slots) {
+    const uint64_t guards = slot.guards.load(std::memory_order_acquire);
     uint64_t bytes = slot.bytes.load(std::memory_order_acquire);
-    uint8_t* base = slot.base.load(std::memory_order_relaxed);
+    uint8_t* base = slot.base.load(std::memory_order_acquire);
+    // One guard's size and the next one's base: neither is that of the thread that is here.
+    if (slot.guards.load(std::memory_order_relaxed) != guards) continue;
     if (bytes == 0 || address < base || address >= base + bytes) continue;
     uint64_t offset = uint64_t(address - base);
     uint64_t page = offset & ~(kPage - 1);
@@ -73,7 +78,8 @@ MemoryGuard::MemoryGuard(uint8_t* base, uint64_t bytes) : slot_(-1) {
   for (int i = 0; i < kSlots; i++) {
     if (slots[i].bytes.load() != 0) continue;
     slot_ = i;
-    slots[i].base.store(base);
+    slots[i].guards.fetch_add(1);
+    slots[i].base.store(base, std::memory_order_release);
     slots[i].offset.store(0);
     slots[i].code.store(MERAPI_FAULT_NONE);
     slots[i].bytes.store(bytes, std::memory_order_release);

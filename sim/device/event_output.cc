@@ -55,7 +55,9 @@ void EventOutput::send() {
     const ssize_t written = write(fd_, kept_.data() + sent_, std::min(kept_.size() - sent_, size_t{PIPE_BUF}));
     if (written < 0 && errno == EINTR) continue;
     if (written < 0 && errno == EAGAIN) return;
-    if (written < 0) return forget();  // nobody will read it
+    if (written < 0 && errno == EPIPE) return forget();  // nobody will read it
+    full_ = written <= 0;
+    if (full_) break;
     sent_ += size_t(written);
   }
   if (!pending()) {

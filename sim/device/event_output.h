@@ -21,9 +21,10 @@ class EventOutput {
 
   // False: it was dropped.
   bool put(const std::string& line);
-  // Is there more to send? Then fd() is to be polled for room, and send() called.
+  // Is there more to send? Then fd() is to be polled for room, and send() called. A file whose disk is full always
+  // seems to have some: -1, and the next line tries it again.
   bool pending() const { return sent_ < kept_.size(); }
-  int fd() const { return fd_; }
+  int fd() const { return full_ ? -1 : fd_; }
   void send();
   // Send the rest, as long as some of it is taken within each `patience`.
   void finish(std::chrono::milliseconds patience);
@@ -36,6 +37,7 @@ class EventOutput {
   bool own_ = false;  // a description of our own, which does not block
   std::string kept_;
   size_t sent_ = 0;
+  bool full_ = false;
 };
 
 }  // namespace merapi::sim

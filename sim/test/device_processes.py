@@ -2,6 +2,7 @@
 """Starts device processes and probes."""
 
 import json
+import os
 import queue
 import signal
 import subprocess
@@ -96,6 +97,12 @@ def finish(process, timeout=120):
     out, _ = process.communicate(timeout=timeout)
     lines = [line for line in out.splitlines() if line.startswith("{")]
     return process.returncode, json.loads(lines[-1]) if lines else None
+
+
+def processor_seconds(process):
+    """User and system time: fields 14 and 15 of proc_pid_stat(5)."""
+    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
+    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def wait_until(what, timeout=20):

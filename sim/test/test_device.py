@@ -11,10 +11,9 @@ import socket as sockets
 import struct
 import subprocess
 import time
-from pathlib import Path
 
 import pytest
-from device_processes import binary, finish, wait_until
+from device_processes import binary, finish, processor_seconds, wait_until
 
 # ------------------------------------------------------------------ tracing
 
@@ -166,12 +165,6 @@ def test_a_host_that_takes_its_time(start, folder):
     device.wait_event("began")
     slow.close()
     device.wait_event("ended")
-
-
-def processor_seconds(process):
-    """User and system time: fields 14 and 15 of proc_pid_stat(5)."""
-    fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
 
 
 def test_out_of_descriptors(start, probes, folder):

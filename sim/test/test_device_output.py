@@ -3,12 +3,13 @@
 
 import json
 import os
+import resource
 import select
 import signal
 import subprocess
 import time
 
-from device_processes import binary, finish, wait_until
+from device_processes import binary, finish, processor_seconds, wait_until
 
 
 def test_a_reader_that_stopped_reading_stops_nothing(probes, folder):
@@ -67,6 +68,39 @@ def test_events_that_nobody_took_are_counted(folder):
     finally:
         device.kill()
         device.wait(10)
+
+
+def test_a_full_disk_makes_no_half_lines(folder):
+    """What was begun was given up, and the next line followed on the half one; nobody counted what was lost."""
+    path = folder / "events"
+    command = [binary("merapi-device"), "--model", "--json", "--socket", folder / "s"]
+    with open(path, "w") as out:
+        device = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+    try:
+
+        def ask(times):
+            for _ in range(times):
+                device.send_signal(signal.SIGUSR1)
+                time.sleep(0.01)
+
+        wait_until(lambda: "ready" in path.read_text())
+        hard = resource.prlimit(device.pid, resource.RLIMIT_FSIZE)[1]
+        resource.prlimit(device.pid, resource.RLIMIT_FSIZE, (path.stat().st_size + 45, hard))
+        ask(10)
+        assert path.stat().st_size < 200
+        seconds = processor_seconds(device)
+        time.sleep(1)
+        assert processor_seconds(device) - seconds < 0.3
+        resource.prlimit(device.pid, resource.RLIMIT_FSIZE, (hard, hard))
+        ask(1)
+        wait_until(lambda: path.read_text().count("status") > 5)
+        device.terminate()
+        assert device.wait(20) == 0
+    finally:
+        device.kill()
+        device.wait(10)
+    events = [json.loads(line) for line in path.read_text().splitlines()]
+    assert {event["event"] for event in events} == {"ready", "status"}
 
 
 def test_paths_that_are_no_text(folder):

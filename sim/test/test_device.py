@@ -46,6 +46,19 @@ def test_coherence_mode_reaches_hosts(start, probes, folder):
     assert code == 3 and "coherence" in result["what"], result
 
 
+def test_hosts_that_come_while_the_device_has_no_processor(start, probes, folder):
+    """Those beyond 65 were told that it does not answer."""
+    device = start("--socket", folder / "s")
+    device.wait_event("ready")
+    device.process.send_signal(signal.SIGSTOP)
+    hosts = [probes(f"device:{folder}/s", "--seed", i) for i in range(100)]
+    time.sleep(2)
+    device.process.send_signal(signal.SIGCONT)
+    for host in hosts:
+        code, result = finish(host)
+        assert code == 0, result
+
+
 # --------------------------------------------------------------- dead hosts
 
 

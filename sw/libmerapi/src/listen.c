@@ -18,7 +18,8 @@
 #include "lease.h"
 #include "socket_path.h"
 
-#define BACKLOG 64
+/* Hosts that come while the device has no processor: a full backlog is what a device looks like that is stopped. */
+#define BACKLOG SOMAXCONN
 /* Descriptors that must be free before a host is accepted and before its message, which carries one, is taken: the
  * window's as received and as reopened, and some that other threads may need meanwhile. A host that was accepted has
  * those of its message. */

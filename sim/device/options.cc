@@ -49,12 +49,14 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   auto* from = app.add_option_group("windows", "Where windows come from");
   from->add_option("--socket", o->socket, "listen at this unix socket; each host gets a window of its own")
       ->check(cli::not_empty());
-  from->add_option("--window", o->windows,
-                   "serve this file or devdax device, or its part PATH@OFFSET+BYTES (repeatable)")
-      ->check(cli::not_empty());
+  auto* window = from->add_option("--window", o->windows,
+                                  "serve this file or devdax device, or its part PATH@OFFSET+BYTES (repeatable)");
+  window->check(cli::not_empty());
   from->require_option(1, 0);
   cli::take_size(app.add_option("--size", o->size,
-                                "make window files at least this large, creating them when needed (4G, 512M, ...)"));
+                                "make window files at least this large, creating them when needed (4G, 512M, ...)"))
+      ->check(CLI::Range(uint64_t{0}, uint64_t{INT64_MAX}))  // a file's size
+      ->needs(window);
   add_rtl_options(&app, simulated, &o->rtl);
   auto* name =
       app.add_option("--name", o->common.name, "name told to hosts (at most 23 characters; with --rtl: the preset's)");

@@ -44,6 +44,8 @@ def test_version_and_help():
         ["--model", "--socket", "/tmp/x", "--spin-us", "4294967296"],
         ["--model", "--window", "/tmp/x", "--size", "18446744073709551616"],
         ["--model", "--window", "/tmp/x", "--size", "16777216T"],
+        ["--model", "--window", "/no/such/folder/x", "--size", "8E"],
+        ["--model", "--socket", "/no/such/folder/x", "--size", "1G"],
         ["--model=false", "--socket", "/no/such/folder/x"],
         ["--model", "--socket", "/no/such/folder/x", "--no-spill=false"],
         ["--model", "--socket", "/no/such/folder/x", "--json=true"],

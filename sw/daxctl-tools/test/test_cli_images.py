@@ -294,17 +294,22 @@ def test_files_of_others_are_left_alone(image, folder):
     assert sorted(p.name for p in folder.iterdir() if p.name.endswith((".tmp", ".part"))) == ["dump.part", "dump.tmp"]
 
 
-@pytest.mark.parametrize("verb", ["load", "export"])
-def test_larger_than_files_may_be(verb, image, folder):
+@pytest.mark.parametrize("verb", ["load", "export", "save"])
+def test_larger_than_files_may_be(verb, image, window_file, folder):
     """As `ulimit -f` has it; what was there stays, and nothing is left beside it."""
     target = folder / "target"
     target.write_text("before")
     before = sorted(folder.iterdir())
     hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]
     limit = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (8192, hard))}
-    words = {"load": (image, f"file:{folder}/made", "--create"), "export": (image, target)}[verb]
+    words = {
+        "load": (image, f"file:{folder}/made", "--create"),
+        "export": (image, target),
+        "save": (window_file, target),
+    }[verb]
     done = merapi(verb, *words, **limit)
     assert done.status > 0 and "File too large" in done.err, (done.status, done.err)
+    assert verb == "export" or str(words[1]).removeprefix("file:") in done.err
     assert sorted(folder.iterdir()) == before
     assert target.read_text() == "before"
 

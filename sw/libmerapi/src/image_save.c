@@ -192,7 +192,7 @@ static int sum_pages(struct merapi_window* window, const struct extents* extents
 
 /* The header tells the pages' sum and stands before them. Where one cannot go back, as in a pipe, they are read twice.
  */
-static int write_image(struct merapi_window* window, int fd, bool in_order, uint32_t bitmap,
+static int write_image(struct merapi_window* window, const char* path, int fd, bool in_order, uint32_t bitmap,
                        const struct merapi_answers* answers, const char* text, struct merapi_error* error) {
   struct extents extents = {0};
   struct tables tables = {0};
@@ -227,7 +227,7 @@ static int write_image(struct merapi_window* window, int fd, bool in_order, uint
     uint64_t sum = header.payload_checksum;
     if (status == 0 && in_order) status = sum_pages(window, &extents, fd, &sum);
     if (status < 0)
-      merapi_fail(error, status, "cannot write the image: %s", strerror(-status));
+      merapi_fail(error, status, "cannot write the image %s: %s", path, strerror(-status));
     else if (sum != header.payload_checksum)
       status = merapi_fail(error, -EBUSY, "expected a window that nobody writes while it is saved, found a change");
   }
@@ -253,7 +253,7 @@ int merapi_image_save(struct merapi_window* window, const char* path, uint32_t b
                        "expected another file than the window's for its image, found %s; choose another", path);
   struct merapi_output* output;
   if ((status = merapi_output_open(path, &output, error)) < 0) return status;
-  status = write_image(window, merapi_output_fd(output), merapi_output_in_place(output), bitmap, answers,
+  status = write_image(window, path, merapi_output_fd(output), merapi_output_in_place(output), bitmap, answers,
                        json != NULL ? json : "{}", error);
   if (status == 0) return merapi_output_commit(output, error);
   merapi_output_abandon(output);

@@ -32,6 +32,24 @@ static_assert(std::atomic<uint64_t>::is_always_lock_free && std::atomic<uint8_t*
 // Of memory that is no window.
 struct sigaction before {};
 
+// A mapping is parted between its pages alone, and those of a devdax device or of a file in hugetlbfs are larger than
+// the machine's. Addresses of both are multiples of them.
+const uint64_t kPages[] = {kPage, uint64_t(2) << 20, uint64_t(1) << 30};
+
+// Private zero pages in place of the page of `address` and, unless it alone is `poisoned`, of all behind it.
+bool replace(uint8_t* base, uint64_t bytes, const uint8_t* address, bool poisoned) {
+  for (const uint64_t page : kPages) {
+    const auto first = reinterpret_cast<uintptr_t>(base), end = first + bytes;
+    const uintptr_t start = reinterpret_cast<uintptr_t>(address) & ~(page - 1);
+    if (start < first) return false;
+    const uint64_t length = poisoned && page < end - start ? page : end - start;
+    if (mmap(reinterpret_cast<void*>(start), length, PROT_READ | PROT_WRITE,
+             MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1, 0) != MAP_FAILED)
+      return true;
+  }
+  return false;
+}
+
 void on_sigbus(int, siginfo_t* info, void*) {
   auto* address = static_cast<uint8_t*>(info->si_addr);
   for (Slot& slot : slots) {
@@ -42,14 +60,9 @@ void on_sigbus(int, siginfo_t* info, void*) {
     if (slot.guards.load(std::memory_order_relaxed) != guards) continue;
     if (bytes == 0 || address < base || address >= base + bytes) continue;
     uint64_t offset = uint64_t(address - base);
-    uint64_t page = offset & ~(kPage - 1);
     bool poison = info->si_code == BUS_MCEERR_AR || info->si_code == BUS_MCEERR_AO;
     // What is behind a truncated file's end is gone altogether; of poison one page is.
-    uint64_t length = poison ? kPage : bytes - page;
-    if (mmap(base + page, length, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED | MAP_NORESERVE, -1,
-             0) == MAP_FAILED) {
-      break;
-    }
+    if (!replace(base, bytes, address, poison)) break;
     if (slot.code.load(std::memory_order_relaxed) == MERAPI_FAULT_NONE) {
       slot.offset.store(offset, std::memory_order_relaxed);
       slot.code.store(poison ? MERAPI_FAULT_MEMORY : MERAPI_FAULT_TRUNCATED, std::memory_order_release);

@@ -4,6 +4,7 @@
 #include "sim/device/memory_guard.h"
 
 #include <gtest/gtest.h>
+#include <linux/memfd.h>
 #include <signal.h>
 #include <sys/mman.h>
 #include <sys/prctl.h>
@@ -122,6 +123,34 @@ TEST(MemoryGuard, AWindowThatChangesIsNotTakenForTheOneThatFailed) {
   }
   kill(child, SIGKILL);
   waitpid(child, &status, 0);
+}
+
+// As of a devdax device of that alignment, whose mapping is not parted elsewhere either: memory that is gone ended the
+// process, with all of its windows.
+TEST(MemoryGuard, PagesOfTheMachineMayBeLarger) {
+  constexpr uint64_t kLarge = uint64_t{2} << 20;
+  const int file = memfd_create("large", MFD_CLOEXEC | MFD_HUGETLB | MFD_HUGE_2MB);
+  if (file < 0 || ftruncate(file, 3 * kLarge) < 0) GTEST_SKIP() << "no large pages here";
+  // Without a reservation there is nothing behind it, unless the machine has large pages that nobody uses.
+  void* const at = mmap(nullptr, 3 * kLarge, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file, 0);
+  if (at == MAP_FAILED) GTEST_SKIP() << "no large pages here";
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    uint8_t* const window = static_cast<uint8_t*>(at);
+    MemoryGuard guard(window, 3 * kLarge);
+    const uint64_t touched = kLarge + 5000;
+    window[touched] = 1;
+    window[3 * kLarge - 1] = 2;
+    uint64_t offset = 0;
+    const uint32_t code = guard.take(&offset);
+    if (code == MERAPI_FAULT_NONE) _exit(1);
+    _exit(code == MERAPI_FAULT_TRUNCATED && offset == touched && window[touched] == 1 ? 0 : 2);
+  }
+  int status = 0;
+  ASSERT_EQ(waitpid(child, &status, 0), child);
+  if (WIFEXITED(status) && WEXITSTATUS(status) == 1) GTEST_SKIP() << "the machine has large pages to spare";
+  EXPECT_EQ(status, 0);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "window.h"
 
+#include <errno.h>
 #include <fcntl.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -64,6 +65,17 @@ Window nameless_window(const Image& image) {
   return Window("file:" + path, &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE);
 }
 
+// Through a file: where the memory is gone a system call fails, and a load would end the process.
+void copy_page(const Window& window, const uint8_t* base, uint8_t* to) {
+  static const int file = memory_file();
+  const ssize_t written = file < 0 ? -1 : pwrite(file, base, MERAPI_CONTROL_BYTES, 0);
+  if (file >= 0 && written < 0 && errno == EFAULT)
+    throw graph::Error(-EBADMSG, "expected a control page in " + window.name() +
+                                     ", found that its file became smaller; make the window again");
+  if (written != MERAPI_CONTROL_BYTES || pread(file, to, MERAPI_CONTROL_BYTES, 0) != ssize_t(MERAPI_CONTROL_BYTES))
+    memcpy(to, base, MERAPI_CONTROL_BYTES);
+}
+
 }  // namespace
 
 bool ControlPage::attached() const {
@@ -75,7 +87,9 @@ ControlPage::ControlPage(const Window& window) {
   // The metadata is contiguous from offset 0 (struct merapi_layout), and the submission ring is part of it.
   const uint8_t* base = window.area(MERAPI_AREA_SUBMISSION) - window.layout().area[MERAPI_AREA_SUBMISSION].offset;
   merapi_invalidate(window.get(), base, MERAPI_CONTROL_BYTES);
-  const auto copy = [base](auto* to, uint32_t offset) { memcpy(to, base + offset, sizeof *to); };
+  uint8_t page[MERAPI_CONTROL_BYTES];
+  copy_page(window, base, page);
+  const auto copy = [&page](auto* to, uint32_t offset) { memcpy(to, page + offset, sizeof *to); };
   copy(&identity, MERAPI_IDENTITY_OFFSET);
   copy(&config, MERAPI_CONFIG_OFFSET);
   copy(&host_index, MERAPI_HOST_INDEX_OFFSET);

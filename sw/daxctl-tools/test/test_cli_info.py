@@ -89,12 +89,18 @@ def test_truncated_file(window_file):
     assert "expected" in done.err
 
 
-def test_file_truncated_under_top(window_file, start):
-    watch = start(binary("merapi"), "top", window_file, "--interval", "0.05", "--json")
-    watch.wait_line("[")
+def test_file_truncated_under_top(window_file, folder, start):
+    """It ended, with all the other windows."""
+    other = folder / "other"
+    other.write_bytes(window_file.read_bytes())
+    watch = start(binary("merapi"), "top", window_file, other, "--interval", "0.05", "--json")
+    next_report(watch, lambda report: "traces" in report[0] and "traces" in report[1])
+    whole = window_file.read_bytes()
     os.truncate(window_file, 0)
-    assert watch.process.wait(30) == ABSENT
-    wait_until(lambda: any("became smaller" in line for line in watch.errors))
+    for _ in range(2):
+        next_report(watch, lambda report: "became smaller" in report[0].get("problem", "") and "traces" in report[1])
+    window_file.write_bytes(whole)
+    next_report(watch, lambda report: "traces" in report[0])
 
 
 def test_no_permission(window_file):

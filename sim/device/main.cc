@@ -36,7 +36,8 @@ int main(int argc, char** argv) {
   merapi::cli::tell_short_memory();
   merapi::sim::DeviceOptions options;
   int code = 0;
-  if (!merapi::sim::parse_options(argc, argv, &options, &code)) return code;
+  if (!merapi::sim::parse_options(argc, argv, &options, &code))
+    return merapi::cli::written("merapi-device", code, merapi::sim::kExitServe);
   spdlog::set_default_logger(spdlog::stderr_color_mt("merapi-device"));
   spdlog::set_level(spdlog::level::from_str(options.log_level));
   spdlog::flush_on(spdlog::level::info);

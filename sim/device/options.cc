@@ -89,8 +89,7 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
     for (const std::string& window : o->windows) refuse_waves_over(part_of(window).path, o->rtl, o->windows.size());
     refuse_waves_over(o->rtl.memory, o->rtl);
   } catch (const CLI::ParseError& e) {
-    int code = app.exit(e);
-    *exit_code = code == 0 ? kExitClean : kExitUsage;
+    *exit_code = cli::leave(app, e) == 0 ? kExitClean : kExitUsage;
     return false;
   }
   o->engine = model ? "model" : "rtl";

@@ -142,6 +142,15 @@ def test_a_window_that_is_refused_keeps_its_size(start, folder):
     assert not (folder / "new").exists()
 
 
+@pytest.mark.parametrize("option", ("--help", "--version"))
+def test_help_that_is_lost_is_told(option):
+    """As of every other program."""
+    with open("/dev/full", "w") as full:
+        result = subprocess.run([binary("merapi-device"), option], stdout=full, stderr=subprocess.PIPE, text=True)
+    assert result.returncode == 3
+    assert "merapi-device: expected to write to standard output, found: No space left on device" in result.stderr
+
+
 def test_ready_lines_and_clean_end(folder):
     socket, window = folder / "s", folder / "w"
     process = subprocess.Popen(

@@ -104,12 +104,7 @@ bool G1MerapiMark::check_deferred() {
 // In the suspendible thread set, so no collection pauses the device at the same
 // time. While it is held its bitmap lines are written and its counters fresh.
 bool G1MerapiMark::hold_device() {
-  jlong start = os::javaTimeNanos();
   int result = G1MerapiLibrary::pause(_handle, 0);
-  if (SuspendibleThreadSet::should_yield()) {
-    // A safepoint waits for this thread, and so for the device: since when, nobody knows.
-    _trace._pause_max_nanos = MAX2(_trace._pause_max_nanos, os::javaTimeNanos() - start);
-  }
   if (result != 0) {
     fail("device silent", "no acknowledgement: %s", os::strerror(-result));
     return false;

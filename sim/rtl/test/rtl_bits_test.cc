@@ -5,6 +5,7 @@
 #include <gtest/gtest.h>
 
 #include <cstring>
+#include <functional>
 #include <vector>
 
 #include "sim/rtl/test/rtl_machine.h"
@@ -268,55 +269,50 @@ TEST(RtlBits, SpillAreasOfEverySize) {
   }
 }
 
-// Live words of regions whose lines push each other out of the table on chip, while the memory takes its time for what
-// is written: a line that is read again has what was written before.
+// Live words of `count` leaves, each in a region that `next` names, before a memory that takes its time for what is
+// written: each region has its own ones' in the end.
+void live_words(uint32_t regions, uint64_t count, const std::function<uint64_t(uint64_t)>& next,
+                const RandomTimingOptions& timing) {
+  WindowShape s;
+  s.regions = regions;
+  Bits b(s);
+  b.all_live();
+  std::vector<uint64_t> elements, words(regions);
+  for (uint64_t i = 0; i < count; i++) {
+    const uint64_t region = next(i);
+    const uint64_t at = (region << s.region_log2) + 4096 + 16 * i;
+    b.klass(at, kLeaf);
+    words[region] += 2;
+    elements.push_back(b.reference(at));
+  }
+  b.array(64, elements);
+  b.window.mark(0, 64);
+  b.begin(timing).trace(0, 1);
+  b.finish();
+  for (uint64_t r = 0; r < regions; r++) ASSERT_EQ(b.window.live()[r], words[r]) << r;
+}
+
+// Regions whose lines push each other out of the table on chip: a line that is read again has what was written before.
 TEST(RtlBits, LiveWordsOfLinesThatAlternate) {
   for (uint32_t apart = 8; apart <= 2048; apart *= 2) {
-    WindowShape s;
-    s.regions = 4096;
-    Bits b(s);
-    b.all_live();
+    SCOPED_TRACE(testing::Message() << apart << " apart");
     Random random(apart);
-    std::vector<uint64_t> elements, words(s.regions);
-    for (uint64_t i = 0; i < 400; i++) {
-      const uint64_t region = random.below(2) * apart + (i / 100 % 8);
-      const uint64_t at = (region << s.region_log2) + 4096 + 16 * i;
-      b.klass(at, kLeaf);
-      words[region] += 2;
-      elements.push_back((s.heap_base + at - s.narrow_base) >> s.narrow_shift);
-    }
-    b.array(64, elements);
-    b.window.mark(0, 64);
-    b.begin({2, 80, 100, apart}).trace(0, 1);
-    b.finish();
-    for (uint64_t r = 0; r < s.regions; r++) ASSERT_EQ(b.window.live()[r], words[r]) << r << ", " << apart << " apart";
+    live_words(4096, 400, [&](uint64_t i) { return random.below(2) * apart + (i / 100 % 8); }, {2, 80, 100, apart});
   }
 }
 
-// Few rows of the table on chip are wanted by several lines in turn, which fill every place of the list of lines that
-// leave it: one that is in any of them, and has come again meanwhile, does not leave a second time.
+// Few rows of the table on chip are wanted by several lines in turn: many are on their way to the window at a time, and
+// one of these that has come again does not leave a second time before it is there.
 TEST(RtlBits, LiveWordsOfLinesThatLeaveAgain) {
+  constexpr uint32_t kRows = 4, kLines = 4, kApart = 256;  // rows of the table, lines of each, a multiple of its rows
   for (uint64_t seed = 1; seed <= 6; seed++) {
-    constexpr uint32_t kRows = 4, kLines = 4, kApart = 256;  // rows of the table, lines of each, a multiple of its rows
-    WindowShape s;
-    s.regions = kLines * kApart * 8;
-    Bits b(s);
-    b.all_live();
+    SCOPED_TRACE(testing::Message() << "seed " << seed);
     Random random(seed);
-    std::vector<uint64_t> elements, words(s.regions);
-    for (uint64_t i = 0; i < 800; i++) {
+    const auto next = [&](uint64_t) {
       const uint64_t line = random.below(kLines) * kApart + random.below(kRows);
-      const uint64_t region = 8 * line + random.below(8);
-      const uint64_t at = (region << s.region_log2) + 8192 + 16 * i;
-      b.klass(at, kLeaf);
-      words[region] += 2;
-      elements.push_back((s.heap_base + at - s.narrow_base) >> s.narrow_shift);
-    }
-    b.array(64, elements);
-    b.window.mark(0, 64);
-    b.begin({2, 400, 100, seed}).trace(0, 1);
-    b.finish();
-    for (uint64_t r = 0; r < s.regions; r++) ASSERT_EQ(b.window.live()[r], words[r]) << r << ", seed " << seed;
+      return 8 * line + random.below(8);
+    };
+    live_words(kLines * kApart * 8, 800, next, {2, 400, 100, seed});
   }
 }
 

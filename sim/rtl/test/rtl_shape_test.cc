@@ -173,104 +173,97 @@ class RtlShapeWideBlocks : public RtlShapeBlocks {
 TEST_F(RtlShapeNarrowBlocks, AreJudgedOneByOne) { every_block(); }
 TEST_F(RtlShapeWideBlocks, AreJudgedOneByOne) { every_block(); }
 
-// References far behind their object's header, each bit of how far in each of the blocks in line; the last of them, in
-// the next line, is not null. Of each klass an object that brings its shape, and one that finds it on chip.
-TEST(RtlFarBlocks, EachBitOfEachBlock) {
-  constexpr uint32_t kFirst = 0x8000, kLeaf = 0x1000, kBlocks = 4, kCount = 16;
-  constexpr unsigned kLeast = 13,
-                     kMost = 23;  // bytes, as powers of two: from behind the headers on; a device may refuse 2^24
-  WindowShape shape = directed_shape();
-  shape.region_log2 = 24;
-  shape.regions = 2;
-  Window window(shape);
-  for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
-  window.put_instance(kLeaf, 2);
-  auto klass = [&](uint64_t at, uint32_t word) { std::memcpy(window.heap() + at + 8, &word, sizeof word); };
-  std::vector<uint64_t> objects, leaves;
-  for (unsigned bit = kLeast; bit <= kMost; bit++) {
-    for (uint32_t block = 0; block < kBlocks; block++) {
-      const uint32_t far = UINT32_C(1) << bit, word = kFirst + uint32_t(objects.size()) * 8;
-      merapi_ref_block blocks[kBlocks] = {{16, 1}, {20, 1}, {24, 1}, {28, 1}};
-      blocks[block] = {far, kCount};
-      window.put_instance(word, (far + 4 * kCount) / 8, {blocks, blocks + kBlocks});
-      for (int object = 0; object < 2; object++) {
-        const uint64_t at = 64 * objects.size() + 32, leaf = window.region_bytes() + at;
-        klass(at, word);
-        klass(leaf, kLeaf);
-        const uint32_t narrow = uint32_t((shape.heap_base + leaf - shape.narrow_base) >> shape.narrow_shift);
-        std::memcpy(window.heap() + at + far + 4 * (kCount - 1), &narrow, sizeof narrow);
-        objects.push_back(shape.heap_base + at);
-        leaves.push_back(leaf);
-      }
-    }
-  }
-  RtlMachine machine(&window, RtlMachineOptions{});
-  ASSERT_TRUE(machine.attach());
-  machine.run(kPowerUp);
-  machine.begin(0);
-  for (uint64_t object : objects) {
-    machine.grey({object});
-    ASSERT_TRUE(machine.idle_or_fault(kPatience));
-  }
-  EXPECT_EQ(machine.fault().code, 0u) << merapi_fault_name(machine.fault().code);
-  EXPECT_EQ(machine.counter(MERAPI_COUNTER_OBJECTS_MARKED), 2 * objects.size());
-  for (size_t i = 0; i < leaves.size(); i++) {
-    EXPECT_TRUE(window.marked(0, leaves[i])) << "bit " << kLeast + i / 2 / kBlocks << ", block " << i / 2 % kBlocks;
-  }
-}
-
-// A last reference one slot behind a power of two, in each of the blocks in line, wherever in a line its object begins:
-// without that one bit the block would seem to end in the klass word's line.
-TEST(RtlFarBlocks, EndBehindEachPowerOfTwo) {
-  constexpr uint32_t kLeaf = 0x1000, kBlocks = 4, kLine = 64;
-  constexpr unsigned kLeast = 8, kMost = 23;  // bytes, as powers of two
-  constexpr uint64_t kApart = kLine * 8 * 9;  // no power of two, nor a difference of two of them that meets an object
-  WindowShape shape = directed_shape();
-  shape.region_log2 = 24;
-  shape.regions = 2;
-  Window window(shape);
-  for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
-  window.put_instance(kLeaf, 2);
-  auto klass = [&](uint64_t at, uint32_t word) { std::memcpy(window.heap() + at + 8, &word, sizeof word); };
+// Objects of the first region, each with one reference that is not null, to a leaf of its own in the second.
+class RtlFarBlocks : public testing::Test {
+ protected:
+  static constexpr uint32_t kLeaf = 0x1000, kFirst = 0x8000, kBlocks = 4;
+  static constexpr unsigned kMost = 23;  // of an offset in bytes, as powers of two: a device may refuse 2^24
   struct Object {
     uint64_t at, leaf;
     unsigned bit;
     uint32_t block;
   };
-  std::vector<Object> objects;
-  uint32_t word = 0x8000;
+  static WindowShape shape() {
+    WindowShape s = directed_shape();
+    s.region_log2 = 24;
+    s.regions = 2;
+    return s;
+  }
+  RtlFarBlocks() : window_(shape()) {
+    for (uint32_t r = 0; r < 2; r++) window_.limits()[r] = (uint64_t{r} + 1) << window_.shape.region_log2;
+    window_.put_instance(kLeaf, 2);
+  }
+  void klass(uint64_t at, uint32_t word) { std::memcpy(window_.heap() + at + 8, &word, sizeof word); }
+  // Its reference lies `offset` bytes behind it.
+  void put(const Object& o, uint32_t word, uint32_t offset) {
+    klass(o.at, word);
+    klass(o.leaf, kLeaf);
+    const WindowShape& s = window_.shape;
+    const uint32_t narrow = uint32_t((s.heap_base + o.leaf - s.narrow_base) >> s.narrow_shift);
+    std::memcpy(window_.heap() + o.at + offset, &narrow, sizeof narrow);
+    objects_.push_back(o);
+  }
+  void every_leaf_is_found() {
+    RtlMachine machine(&window_, RtlMachineOptions{});
+    ASSERT_TRUE(machine.attach());
+    machine.run(kPowerUp);
+    machine.begin(0);
+    for (const Object& o : objects_) {
+      machine.grey({window_.shape.heap_base + o.at});
+      ASSERT_TRUE(machine.idle_or_fault(kPatience));
+    }
+    EXPECT_EQ(machine.fault().code, 0u) << merapi_fault_name(machine.fault().code);
+    EXPECT_EQ(machine.counter(MERAPI_COUNTER_OBJECTS_MARKED), 2 * objects_.size());
+    for (const Object& o : objects_) {
+      EXPECT_TRUE(window_.marked(0, o.leaf)) << "bit " << o.bit << ", block " << o.block << ", at " << o.at;
+    }
+  }
+  Window window_;
+  std::vector<Object> objects_;
+};
+
+// References far behind their object's header, each bit of how far in each of the blocks in line; the last of them, in
+// the next line, is not null. Of each klass an object that brings its shape, and one that finds it on chip.
+TEST_F(RtlFarBlocks, EachBitOfEachBlock) {
+  constexpr uint32_t kCount = 16;
+  constexpr unsigned kLeast = 13;  // from behind the headers on
+  for (unsigned bit = kLeast; bit <= kMost; bit++) {
+    for (uint32_t block = 0; block < kBlocks; block++) {
+      const uint32_t far = UINT32_C(1) << bit, word = kFirst + uint32_t(objects_.size()) * 8;
+      merapi_ref_block blocks[kBlocks] = {{16, 1}, {20, 1}, {24, 1}, {28, 1}};
+      blocks[block] = {far, kCount};
+      window_.put_instance(word, (far + 4 * kCount) / 8, {blocks, blocks + kBlocks});
+      for (int object = 0; object < 2; object++) {
+        const uint64_t at = 64 * objects_.size() + 32;
+        put({at, window_.region_bytes() + at, bit, block}, word, far + 4 * (kCount - 1));
+      }
+    }
+  }
+  every_leaf_is_found();
+}
+
+// A last reference one slot behind a power of two, in each of the blocks in line, wherever in a line its object begins:
+// without that one bit the block would seem to end in the klass word's line.
+TEST_F(RtlFarBlocks, EndBehindEachPowerOfTwo) {
+  constexpr uint32_t kLine = 64;
+  constexpr unsigned kLeast = 8;
+  constexpr uint64_t kApart = kLine * 8 * 9;  // no power of two, nor a difference of two of them that meets an object
+  uint32_t word = kFirst;
   for (unsigned bit = kLeast; bit <= kMost; bit++) {
     for (uint32_t block = 0; block < kBlocks; block++, word += 8) {
       const uint32_t far = UINT32_C(1) << bit;
       merapi_ref_block blocks[kBlocks] = {{12, 1}, {16, 1}, {20, 1}, {24, 1}};
       blocks[block] = {far, 1};
-      window.put_instance(word, far / 8 + 1, {blocks, blocks + block + 1});
+      window_.put_instance(word, far / 8 + 1, {blocks, blocks + block + 1});
       // The blocks before it end in the line that the object begins in.
       for (uint64_t place = 0; place + 12 + 4 * block <= kLine; place += 8) {
-        const uint64_t at = kApart * objects.size() + place;
-        const uint64_t leaf = window.region_bytes() + 16 * objects.size();
-        klass(at, word);
-        klass(leaf, kLeaf);
-        const uint32_t narrow = uint32_t((shape.heap_base + leaf - shape.narrow_base) >> shape.narrow_shift);
-        std::memcpy(window.heap() + at + far, &narrow, sizeof narrow);
-        objects.push_back({at, leaf, bit, block});
+        const uint64_t index = objects_.size();
+        put({kApart * index + place, window_.region_bytes() + 16 * index, bit, block}, word, far);
       }
     }
   }
-  ASSERT_LE(kApart * objects.size() + (UINT64_C(1) << kMost), window.region_bytes());
-  RtlMachine machine(&window, RtlMachineOptions{});
-  ASSERT_TRUE(machine.attach());
-  machine.run(kPowerUp);
-  machine.begin(0);
-  for (const Object& o : objects) {
-    machine.grey({shape.heap_base + o.at});
-    ASSERT_TRUE(machine.idle_or_fault(kPatience));
-  }
-  EXPECT_EQ(machine.fault().code, 0u) << merapi_fault_name(machine.fault().code);
-  EXPECT_EQ(machine.counter(MERAPI_COUNTER_OBJECTS_MARKED), 2 * objects.size());
-  for (const Object& o : objects) {
-    EXPECT_TRUE(window.marked(0, o.leaf)) << "bit " << o.bit << ", block " << o.block << ", at " << o.at % kLine;
-  }
+  ASSERT_LE(kApart * objects_.size() + (UINT64_C(1) << kMost), window_.region_bytes());
+  every_leaf_is_found();
 }
 
 }  // namespace

@@ -65,6 +65,10 @@ G1MerapiWindow::G1MerapiWindow(merapi_window* window, const ReservedSpace& heap)
   }
 }
 
+static merapi_area bitmap_area(int which) {
+  return which == 0 ? MERAPI_AREA_BITMAP0 : MERAPI_AREA_BITMAP1;
+}
+
 uint64_t G1MerapiWindow::area_offset(merapi_area area) const {
   return G1MerapiLibrary::layout_of(_window)->area[area].offset;
 }
@@ -200,7 +204,7 @@ G1RegionToSpaceMapper* G1MerapiWindow::bitmap_storage(int which, size_t size, si
   if (_instance == NULL) {
     return NULL;
   }
-  merapi_area area = which == 0 ? MERAPI_AREA_BITMAP0 : MERAPI_AREA_BITMAP1;
+  merapi_area area = bitmap_area(which);
   const merapi_area_desc* desc = &G1MerapiLibrary::layout_of(_instance->_window)->area[area];
   size_t mapped = align_up(size, (size_t)MERAPI_MAPPED_ALIGNMENT);
   guarantee(size <= align_up(desc->size, (uint64_t)MERAPI_AREA_ALIGNMENT), "bitmap area too small");
@@ -366,7 +370,7 @@ bool G1MerapiWindow::prepare_return(int which) {
   }
   // The device has answered a new generation and holds no cycle: it writes no
   // bitmap, so the window's pages can be cleared and shown again.
-  merapi_area area = which == 0 ? MERAPI_AREA_BITMAP0 : MERAPI_AREA_BITMAP1;
+  merapi_area area = bitmap_area(which);
   int result = G1MerapiLibrary::zero(_window, area_offset(area), G1MerapiLibrary::layout_of(_window)->area[area].size);
   if (result != 0) {
     log_warning(gc, merapi)("The next bitmap stays private: %s", os::strerror(-result));
@@ -376,8 +380,7 @@ bool G1MerapiWindow::prepare_return(int which) {
 }
 
 void G1MerapiWindow::return_bitmap(int which) {
-  merapi_area area = which == 0 ? MERAPI_AREA_BITMAP0 : MERAPI_AREA_BITMAP1;
-  int result = map(area_offset(area), _bitmap_size[which], _bitmap_base[which]);
+  int result = map(area_offset(bitmap_area(which)), _bitmap_size[which], _bitmap_base[which]);
   if (result != 0) {
     log_warning(gc, merapi)("The next bitmap stays private: %s", os::strerror(-result));
     return;

@@ -18,19 +18,25 @@ RTL_FAST_FLAGS := -std=c++20 -O3 -march=native -fPIC
 # A precompiled header of clang's names its clone: ccache could not give it to another.
 rtl_clang := $(if $(findstring clang,$(RTL_FAST_CXX)),\
   'VK_PCH_I_FAST=-include $$(VK_PCH_H)' 'VK_PCH_I_SLOW=-include $$(VK_PCH_H)')
+# One function for all lanes, and one for all banks, where there are several: a simulation's time is that of fetching code
+# (docs/simulation.md). Options of a command in a preset's folder, behind -O3, which would turn everything on again: tables
+# have other names in each instance, reordered blocks another order.
+rtl_sharing := sim/rtl/instances.vlt sim/rtl/share_instances.py
+rtl_apart = $$(grep -q '"lanes": 1,' preset.json || echo $(CURDIR)/sim/rtl/instances.vlt -fno-dfg-scoped -fno-table -fno-reorder)
 rtl_simulation_ready = $(foreach s,$(RTL_SIMULATIONS),$(RTL_BUILD)/$(subst :,/,$(s))/ready)
 RTL_PLUGIN_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*.cmake sim/rtl/plugin/CMakeLists.txt) \
-  sim/engine/engine.h
+  sim/engine/engine.h $(rtl_sharing)
 
 # $(1): kind, $(2): Verilator's further flags.
 define rtl_simulation_rule
-$(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RTL_VENV)/ready
+$(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RTL_VENV)/ready $$(rtl_sharing)
 	@echo "rtl: verilating $$* ($(1))"
 	@mkdir -p $$(@D)
 	@cd $(RTL_BUILD)/$$* && VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) perl $$(rtl_verilator_root)/bin/verilator \
 	  --cc -O3 --noassert --x-assign fast --x-initial fast -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT $(2) \
-	  --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing \
+	  --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing $$(rtl_apart) \
 	  -f filelist.f > $(1).log 2>&1 || { grep -E 'Error' $(1).log | head -20; exit 1; }
+	@python3 sim/rtl/share_instances.py $$(@D) > $$(@D)/shared.log
 	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) -j$$(RTL_JOBS) -f V$$(subst -,_,$$*).mk \
 	  CXX=$$(RTL_FAST_CXX) $$(rtl_clang) \
 	  OPT_FAST="$$(RTL_FAST_FLAGS)" OPT_GLOBAL="$$(RTL_FAST_FLAGS)" OPT_SLOW="-std=c++20 -O0 -fPIC" \

@@ -153,24 +153,19 @@ Context::End Context::serve(Engine* engine) {
       return End::kFault;
     }
     auto now = Clock::now();
-    bool look = now - looked >= kLookForHost;
-    if (step.next == Step::kAgain) {
-      idle = false;
-    } else {
-      if (!idle) idle_since = now;
-      idle = true;
-      if (now - idle_since < spin) {
-        for (int i = 0; i < 8; i++) relax();
-        continue;
-      }
-      look = true;
-    }
-    if (look) {
+    if (step.next != Step::kAgain && !idle) idle_since = now;
+    idle = step.next != Step::kAgain;
+    const bool spins = idle && now - idle_since < spin;
+    const bool sleeps = idle && !spins;
+    if (sleeps || now - looked >= kLookForHost) {
       looked = now;
       note(status);
       if (merapi_lease_gone(lease_)) return End::kHostGone;
     }
-    if (!idle) continue;
+    if (spins) {
+      for (int i = 0; i < 8; i++) relax();
+    }
+    if (!sleeps) continue;
     merapi_lease_sleep(lease_, engine->doorbell_seen(), std::min(step.sleep_us, kLongestSleepUs));
     idle = false;
   }

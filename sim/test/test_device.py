@@ -78,6 +78,16 @@ def test_host_killed_while_tracing(start, probes, folder):
     assert code == 0, result
 
 
+def test_host_killed_while_the_device_spins(start, probes, folder):
+    """A device that looks for work without sleeping looks for its host too."""
+    device = start("--socket", folder / "s", "--spin-us", 60_000_000)
+    device.wait_event("ready")
+    host = probes(f"device:{folder}/s", "--hold")
+    assert host.stdout.readline() == "tracing\n"
+    host.kill()
+    assert device.wait_event("ended", 10)["context"]["end"] == "host gone"
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
 def test_a_socket_of_another_user_is_told_as_such(start, folder):
     """The device is there: starting one at the same socket would not help."""

@@ -77,6 +77,7 @@ Fault Regions::open(uint32_t region) {
   WordSpan span = words_of(*geometry_, start(region), limit);
   if (span.count != 0) host_[region].take(bitmap_ + span.first, span.count, span.last_mask);
   host_population_ += host_[region].population();
+  lines_read_ += lines_of_words(span.first, span.first + span.count);
   edges_[region].limit = limit;
   if (state == RegionState::kCommanded) {
     edges_[region].leave_from = start(region);

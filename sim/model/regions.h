@@ -84,6 +84,9 @@ class Regions {
   uint64_t flagged() const { return flagged_; }
   // Bits of the host in all opened regions.
   uint64_t host_population() const { return host_population_; }
+  // Lines of the bitmap read by opening regions.
+  uint64_t lines_read() const { return lines_read_; }
+  void forget_counts() { lines_read_ = 0; }
   // Take any flagged chunk: its first heap offset and its length in bytes. Only when flagged() != 0.
   void take_chunk(uint64_t* offset, uint64_t* bytes);
 
@@ -97,6 +100,7 @@ class Regions {
   std::vector<uint64_t> flags_;
   uint64_t flagged_ = 0;
   uint64_t host_population_ = 0;
+  uint64_t lines_read_ = 0;
   size_t next_flag_word_ = 0;
   uint8_t chunk_shift_ = 0;
 };
@@ -108,6 +112,12 @@ struct WordSpan {
   uint64_t last_mask = 0;
 };
 WordSpan words_of(const Geometry& geometry, uint64_t start, uint64_t limit);
+
+// Lines that words [first, end) of a bitmap touch.
+inline uint64_t lines_of_words(uint64_t first, uint64_t end) {
+  constexpr uint64_t kLineWords = MERAPI_LINE_BYTES / sizeof(uint64_t);
+  return end > first ? (end - 1) / kLineWords - first / kLineWords + 1 : 0;
+}
 
 }  // namespace merapi::sim
 

@@ -35,9 +35,11 @@ void Tracer::begin(const Geometry& geometry, uint32_t bitmap) {
 void Tracer::forget_counts() {
   static_cast<Counts&>(hot_) = {};
   slow_ = {};
+  regions_.forget_counts();
 }
 
 void Tracer::drop() {
+  slow_.swept_lines += segment_lines();
   const Counts counts = hot_;
   hot_ = {};
   static_cast<Counts&>(hot_) = counts;
@@ -298,6 +300,7 @@ bool Tracer::more() {
 
 void Tracer::end_segment() {
   if (!in_segment_) return;
+  slow_.swept_lines += segment_lines();
   in_segment_ = false;
   if (!segment_is_chunk_) {
     regions_.swept(segment_region_);
@@ -313,12 +316,15 @@ void Tracer::start_segment(uint32_t region, uint64_t start, uint64_t end) {
   segment_region_ = region;
   segment_end_ = end;
   segment_last_mask_ = span.last_mask;
-  hot_.sweep_next = span.first;
+  segment_first_ = hot_.sweep_next = span.first;
   hot_.sweep_end = span.first + span.count;
   hot_.sweep_bits = 0;
   // Opening read these words once already.
   hot_.work -= int64_t(span.count / 8) + 1;
 }
+
+// Of the bitmap, which the sweep of the present segment has read.
+uint64_t Tracer::segment_lines() const { return in_segment_ ? lines_of_words(segment_first_, hot_.sweep_next) : 0; }
 
 bool Tracer::next_segment() {
   end_segment();
@@ -455,6 +461,7 @@ void Tracer::export_counters(uint64_t* v) const {
   v[MERAPI_COUNTER_SHAPE_HITS] = hot_.visits - std::min(hot_.visits, slow_.shape_misses);
   v[MERAPI_COUNTER_SHAPE_MISSES] = slow_.shape_misses;
   v[MERAPI_COUNTER_SHAPE_ABSENT] = slow_.shape_absent;
+  v[MERAPI_COUNTER_BITMAP_READS] = regions_.lines_read() + slow_.swept_lines + segment_lines();
   v[MERAPI_COUNTER_SPILL_WRITES] = slow_.spill_writes;
   v[MERAPI_COUNTER_SPILL_READS] = slow_.spill_reads;
   v[MERAPI_COUNTER_GREYS_DROPPED] = slow_.dropped;

@@ -169,6 +169,7 @@ class Tracer {
   bool next_segment();
   void start_segment(uint32_t region, uint64_t start, uint64_t end);
   void end_segment();
+  uint64_t segment_lines() const;
   void trim_segment();
   void check_room();
   void fail(uint32_t code, uint64_t address, uint64_t detail);
@@ -213,6 +214,7 @@ class Tracer {
   bool in_segment_ = false;
   bool segment_is_chunk_ = false;
   uint32_t segment_region_ = 0;
+  uint64_t segment_first_ = 0;        // word of the bitmap
   uint64_t segment_end_ = 0;          // heap offset
   HostBits* segment_host_ = nullptr;  // null: segment_counted_ says it for every bit
   uint64_t segment_counted_ = 0;
@@ -224,7 +226,7 @@ class Tracer {
 
   struct Slow {
     uint64_t outside = 0, above = 0, shape_misses = 0, shape_absent = 0, spill_writes = 0, spill_reads = 0, dropped = 0,
-             rescans = 0, submitted = 0, stale = 0, limits_fell = 0;
+             rescans = 0, submitted = 0, stale = 0, limits_fell = 0, swept_lines = 0;
   } slow_;
 };
 

@@ -27,6 +27,7 @@ struct CounterCase {
   bool may_drop = false;      // the spill area may have been full
   bool scanned_once = false;  // nothing in the host's commands lets an object be scanned twice
   uint64_t rounds_least = 0, rounds_most = 0;
+  uint64_t swept_lines = 0;  // of the bitmap, below the limits of the regions commanded
   const Closure* closure = nullptr;
   HostTally host;
   // Since the cycle began; nullptr for a device whose memory is not watched.

@@ -9,6 +9,7 @@
 #include "sim/test/closure.h"
 #include "sim/test/environment.h"
 #include "sim/test/heap_maker.h"
+#include "sim/test/machine.h"
 #include "sim/test/model_device.h"
 
 namespace merapi::sim::test {
@@ -51,6 +52,40 @@ TEST(NaiveClosure, FindsOneWrongMark) {
     EXPECT_NE(compare_marks(in, want, right.data()), "");
     right[bit / 8] ^= uint8_t(1u << (bit % 8));
   }
+}
+
+// A host that asks whether the device gets on, while a sweep finds nothing for long.
+TEST(BitmapReads, GrowWhileNothingIsMarked) {
+  WindowShape shape;
+  shape.regions = 256;
+  Window window(shape);
+  const uint64_t lines = window.heap_bytes() >> window.shape.alignment_log2 >> 9;
+  for (uint32_t r = 0; r < window.shape.regions; r++) window.limits()[r] = (r + 1) * window.region_bytes();
+  TracerOptions options;
+  options.slice = 64;
+  options.step_ns = 0;  // one turn a step
+  Machine machine(&window, options);
+  ASSERT_TRUE(machine.attach());
+  machine.begin(0);
+  machine.trace(0, window.shape.regions);
+  uint64_t read = 0, grew = 0;
+  for (int looks = 0; !machine.idle(); looks++) {
+    ASSERT_LT(looks, 10000);
+    for (int i = 0; i < 4; i++) machine.step();
+    machine.request_pause();
+    while (!machine.pause_acknowledged()) machine.step();
+    const uint64_t now = machine.counter(MERAPI_COUNTER_BITMAP_READS);
+    machine.complete();
+    if (looks != 0 && machine.completed() == 0) {
+      EXPECT_GT(now, read) << "look " << looks;
+    }
+    grew += now > read;
+    read = now;
+    machine.resume();
+    while (!machine.resume_acknowledged()) machine.step();
+  }
+  EXPECT_GT(grew, 10u);
+  EXPECT_EQ(machine.counter(MERAPI_COUNTER_BITMAP_READS), 2 * lines) << "the snapshot of each region, and its sweep";
 }
 
 TEST(RandomTrace, Plain) { run_seeds({.pauses = false, .reclaims = false, .aborts = false}); }

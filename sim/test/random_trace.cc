@@ -471,6 +471,7 @@ class Trace {
     // What an abort dropped was not executed.
     c.rounds_least = machine_->produced - (aborts_ == 0 ? 0 : begin_index_);
     c.rounds_most = machine_->produced;
+    c.swept_lines = swept_lines();
     c.closure = want;
     c.host = tally_;
     c.accesses = device_->accesses();
@@ -479,6 +480,16 @@ class Trace {
     c.lanes = window_.control<merapi_device_identity>(MERAPI_DEVICE_IDENTITY_OFFSET)->lanes;
     c.values = window_.control<merapi_counters>(MERAPI_COUNTERS_OFFSET)->value;
     error_ << check_counters(c);
+  }
+
+  uint64_t swept_lines() {
+    const uint64_t bytes_per_line = uint64_t{8 * MERAPI_LINE_BYTES} << window_.shape.alignment_log2;
+    uint64_t lines = 0;
+    for (uint32_t region : commanded_) {
+      const uint64_t used = window_.limits()[region] - (uint64_t{region} << window_.shape.region_log2);
+      lines += (used + bytes_per_line - 1) / bytes_per_line;
+    }
+    return lines;
   }
 
   void compare(const char* what, const std::set<uint64_t>& have, const std::set<uint64_t>& want) {

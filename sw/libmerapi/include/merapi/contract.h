@@ -193,8 +193,8 @@ enum merapi_counter {
   MERAPI_COUNTER_SHAPE_HITS = 14, /* shape cache hits */
   MERAPI_COUNTER_SHAPE_MISSES = 15, /* shape cache misses */
   MERAPI_COUNTER_SHAPE_ABSENT = 16, /* lookups that found no shape in the table */
-  MERAPI_COUNTER_BITMAP_READS = 17, /* bitmap lines read */
-  MERAPI_COUNTER_BITMAP_WRITES = 18, /* bitmap lines written */
+  MERAPI_COUNTER_BITMAP_READS = 17, /* bitmap lines read; of the model: by its sweep, and when it first meets a region; what marking reads is not counted */
+  MERAPI_COUNTER_BITMAP_WRITES = 18, /* bitmap lines written; 0 where not known */
   MERAPI_COUNTER_SPILL_WRITES = 19, /* lines written to the spill area */
   MERAPI_COUNTER_SPILL_READS = 20, /* lines read from the spill area */
   MERAPI_COUNTER_GREYS_DROPPED = 21, /* greys dropped because spill was full (their chunk is rescanned) */
@@ -210,7 +210,7 @@ enum merapi_counter {
   MERAPI_COUNTER_STALL_COMPLETION = 31, /* cycles stopped by a full completion ring */
   MERAPI_COUNTER_STALL_GREY = 32, /* lane cycles without a grey */
   MERAPI_COUNTER_STALL_SHAPE = 33, /* lane cycles stopped by a shape miss */
-  MERAPI_COUNTER_HEAP_LINES = 34, /* heap lines fetched */
+  MERAPI_COUNTER_HEAP_LINES = 34, /* heap lines fetched; 0 where not known */
   MERAPI_COUNTER_ROUNDS = 35, /* submissions consumed since the handshake */
 };
 

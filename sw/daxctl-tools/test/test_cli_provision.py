@@ -340,7 +340,7 @@ def test_folders_that_are_no_dax_devices(system):
     assert system.run("list", "--json").json()["dax"] == []
     for verb in ("provision", "release", "destroy-window"):
         done = system.run(verb, "dax_other")
-        assert done.status == ABSENT and "found nothing" in done.err or "expected a window" in done.err
+        assert done.status == ABSENT and ("found nothing" in done.err or "expected a window" in done.err)
 
 
 @pytest.mark.parametrize(

@@ -207,7 +207,7 @@ int run_export(const Options& o) {
     window.emplace(unpack(*image));
   } else {
     // With the host's lock: nobody changes the heap meanwhile.
-    window.emplace(o.from, nullptr, 0);
+    window.emplace(window_that_stays(o.from), nullptr, 0);
   }
   const graph::ObjectGraph heap(*window);
   // Behind a dump on standard output the summary would be a part of it.

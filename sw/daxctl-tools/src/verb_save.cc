@@ -36,7 +36,7 @@ std::string encoded(const json& text) {
 int save(const SaveOptions& o) {
   // The host's lock: a heap that a program goes on changing makes no image. Opening ends a generation that a dead host
   // left behind, which is what a device of it is waiting for.
-  const Window window(o.window, nullptr, 0);
+  const Window window(window_that_stays(o.window), nullptr, 0);
   json text = {{"saved_by", "merapi save"}};
   if (!o.note.empty()) text["note"] = o.note;
   graph::save(window, o.image, o.bitmap, nullptr, encoded(text));
@@ -46,10 +46,7 @@ int save(const SaveOptions& o) {
 int load(const LoadOptions& o) {
   const Image image(o.image);
   const merapi_geometry geometry = image.geometry();
-  if (o.window.rfind("device:", 0) == 0)
-    throw Failure(kUsage, "expected a window that stays (file:PATH, dax:PATH), found " + o.window +
-                              ", which is gone when its last user is; 'merapi replay' uses such windows");
-  const std::string path = path_of(o.window);
+  const std::string path = path_of(window_that_stays(o.window));
   image.check();  // before anything of the window is laid out anew
   const bool made = o.create && access(path.c_str(), F_OK) < 0;
   const Window window(o.window, &geometry, MERAPI_OPEN_FORMAT | (o.create ? uint32_t(MERAPI_OPEN_CREATE) : 0));

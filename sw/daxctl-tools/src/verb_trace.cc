@@ -25,7 +25,7 @@ struct ResetVerb {
 };
 
 int run_trace(const TraceVerb& o) {
-  const Window window(o.window, nullptr, 0);
+  const Window window(window_that_stays(o.window), nullptr, 0);
   graph::TraceResult traced;
   graph::trace(window, graph::Answers(), o.trace, &traced);
   const json result = describe_trace(traced);
@@ -43,7 +43,7 @@ int run_trace(const TraceVerb& o) {
 int run_reset(const ResetVerb& o) {
   // Opening takes the host's lock and ends the former generation; a handshake and an abort then show that the device
   // is well, and closing leaves the window revoked.
-  const Window window(o.window, nullptr, 0);
+  const Window window(window_that_stays(o.window), nullptr, 0);
   merapi_error error{};
   const uint64_t patience = uint64_t(o.timeout * 1e6);
   int status = merapi_attach(window.get(), patience, &error);

@@ -110,6 +110,14 @@ json image_text(const Image& image) {
 
 std::string path_of(const std::string& name) { return name.rfind("file:", 0) == 0 ? name.substr(5) : name; }
 
+const std::string& window_that_stays(const std::string& name) {
+  std::error_code absent;
+  if (name.rfind("device:", 0) == 0 || std::filesystem::is_socket(name, absent))
+    throw Failure(kUsage, "expected a window that stays (file:PATH, dax:PATH), found " + name +
+                              ", a device's, which is gone when its last user is; 'merapi replay' uses such windows");
+  return name;
+}
+
 bool is_image(const std::string& path) {
   static const char kMagic[8] = {'M', 'E', 'R', 'A', 'P', 'I', 'M', 'G'};
   char found[sizeof kMagic];

@@ -35,6 +35,8 @@ struct ControlPage {
 
 // The path in a window's name: file:PATH, or a path alone.
 std::string path_of(const std::string& name);
+// `name`, for verbs whose window is there before and after them. Throws Failure when it means a device's socket.
+const std::string& window_that_stays(const std::string& name);
 // Does the file start like a saved window? False also when it cannot be read.
 bool is_image(const std::string& path);
 // The image's text; an object even when the text is not one ({"text": ...}).

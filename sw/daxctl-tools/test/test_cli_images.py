@@ -198,8 +198,22 @@ def test_load_into_a_window_in_use(image, folder, start):
     assert probe.process.poll() is None
 
 
-def test_load_does_not_take_a_device_window(image, device):
-    assert merapi("load", image, f"device:{device.socket}").status == USAGE
+def test_verbs_of_windows_that_stay_refuse_a_socket(image, device, folder):
+    """By its path alone, too: load wrote into a window that was gone when it ended, and said that all was well."""
+    for socket in (f"device:{device.socket}", device.socket):
+        for command in (
+            ("load", image, socket),
+            ("load", image, socket, "--create"),
+            ("save", socket, folder / "saved"),
+            ("trace", socket),
+            ("reset", socket),
+            ("export", socket, folder / "dump"),
+        ):
+            done = merapi(*command)
+            assert done.status == USAGE, command
+            assert "expected a window that stays (file:PATH, dax:PATH)" in done.err and str(socket) in done.err
+    assert device.socket.is_socket()
+    assert not (folder / "saved").exists() and not (folder / "dump").exists()
 
 
 def decode(path, folder):

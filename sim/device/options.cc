@@ -4,8 +4,9 @@
 #include <unistd.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
 #include <iostream>
-#include <regex>
+#include <string_view>
 
 #include "merapi/contract.h"
 #include "sw/cli/command_line.h"
@@ -21,14 +22,26 @@ std::string name_that_fits(const std::string& name) {
   return "expected at most " + std::to_string(kNameMost) + " characters, found " + std::to_string(name.size());
 }
 
+// Of a window's part: decimal digits, at most 18, and nothing else.
+bool read_digits(std::string_view text, uint64_t* number) {
+  if (text.empty() || text.size() > 18 || text.find_first_not_of("0123456789") != text.npos) return false;
+  std::from_chars(text.data(), text.data() + text.size(), *number);
+  return true;
+}
+
 }  // namespace
 
 WindowPart part_of(const std::string& window) {
-  static const std::regex kPart("(.+)@([0-9]{1,18})\\+([0-9]{1,18})");
-  std::smatch found;
   // A file of just this name is meant itself.
-  if (access(window.c_str(), F_OK) == 0 || !std::regex_match(window, found, kPart)) return {window};
-  return {found[1], std::stoull(found[2]), std::stoull(found[3])};
+  if (access(window.c_str(), F_OK) == 0) return {window};
+  const size_t at = window.rfind('@');
+  if (at == window.npos || at == 0) return {window};
+  WindowPart part{window.substr(0, at)};
+  const std::string_view extent = std::string_view(window).substr(at + 1);
+  const size_t plus = extent.find('+');
+  const bool is_part = plus != extent.npos && read_digits(extent.substr(0, plus), &part.offset) &&
+                       read_digits(extent.substr(plus + 1), &part.bytes);
+  return is_part ? part : WindowPart{window};
 }
 
 bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {

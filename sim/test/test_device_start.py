@@ -87,6 +87,25 @@ def test_cannot_serve(folder):
     assert result.returncode == 3
 
 
+def test_long_names(folder):
+    """Their pattern was matched by a recursion that ended the process."""
+    long = "a" * 60000
+    for window in (long, f"{long}@0+1048576", f"w@{'1' * 60000}+1048576", f"w@0+{'1' * 60000}"):
+        result = run("--model", "--window", folder / window)
+        assert result.returncode == 3 and "cannot serve" in result.stderr, window[:10]
+
+
+def test_a_part_and_a_file_of_its_name(start, folder):
+    whole, part = folder / "w@8", folder / "w@8@2097152+67108864"
+    with open(whole, "wb") as file:
+        file.truncate(128 << 20)
+    start("--window", part).wait_event("ready")
+    start("--window", folder / "w@0+x", "--size", "32M").wait_event("ready")
+    part.write_bytes(b"other data")
+    result = run("--model", "--window", part)
+    assert result.returncode == 3 and f"{part}" in result.stderr
+
+
 def test_files_of_others_are_left_alone(folder):
     for name, content in {
         "image": b"MERAPIMG" + bytes(20000),

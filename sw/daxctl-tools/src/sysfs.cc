@@ -11,7 +11,6 @@
 #include <algorithm>
 #include <filesystem>
 #include <fstream>
-#include <regex>
 
 #include "cli.h"
 
@@ -76,12 +75,6 @@ std::string component(const std::string& path, const std::string& head) {
 
 // Expanders that a region may have at most (CXL 3: 16).
 constexpr uint64_t kTargets = 16;
-
-// daxX.Y; other tools name devices by nothing else.
-bool names_device(const std::string& name) {
-  static const std::regex form("dax[0-9]+[.][0-9]+");
-  return std::regex_match(name, form);
-}
 
 uint64_t number_or(const std::string& path, uint64_t otherwise) { return number(path).value_or(otherwise); }
 
@@ -165,11 +158,20 @@ std::vector<Region> regions() {
   return found;
 }
 
+bool is_dax_name(const std::string& name) {
+  const size_t dot = name.find('.');
+  if (!begins(name, "dax") || dot == name.npos) return false;
+  const std::string numbers[] = {name.substr(3, dot - 3), name.substr(dot + 1)};
+  return std::all_of(std::begin(numbers), std::end(numbers), [](const std::string& number) {
+    return !number.empty() && number.find_first_not_of("0123456789") == number.npos;
+  });
+}
+
 std::vector<DaxDevice> dax_devices() {
   const std::string bus = sysfs_root() + "/bus/dax/devices/";
   std::vector<DaxDevice> found;
   for (const std::string& name : entries(bus)) {
-    if (!names_device(name)) continue;
+    if (!is_dax_name(name)) continue;
     const std::string device = bus + name, real = resolved(device);
     DaxDevice d;
     d.name = name;

@@ -62,6 +62,8 @@ struct DaxDevice {
   std::string parent;  // folder of its dax region
   std::string mode() const { return driver == "kmem" ? "system-ram" : driver.empty() ? "none" : "devdax"; }
 };
+// daxX.Y; other tools name devices by nothing else.
+bool is_dax_name(const std::string& name);
 std::vector<DaxDevice> dax_devices();
 // "dax0.0", "/dev/dax0.0" or "dax:/dev/dax0.0", or another path of its node; nothing when there is none of that name. A
 // file elsewhere that is called like a device is none.

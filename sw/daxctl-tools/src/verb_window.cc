@@ -10,7 +10,6 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 #include <optional>
-#include <regex>
 
 #include "cli.h"
 #include "options.h"
@@ -82,8 +81,9 @@ int create_dax(const CreateOptions& o) {
 
 // A name that dax devices have, whether there is such a device or not.
 bool names_dax(const std::string& where) {
-  static const std::regex name("(dax:.*|(/dev/)?dax[0-9]+[.][0-9]+)");
-  return where.rfind("file:", 0) != 0 && (std::regex_match(where, name) || find_dax(where));
+  if (where.rfind("file:", 0) == 0) return false;
+  const std::string name = where.rfind("/dev/", 0) == 0 ? where.substr(5) : where;
+  return where.rfind("dax:", 0) == 0 || is_dax_name(name) || find_dax(where);
 }
 
 int create(const CreateOptions& o) {

@@ -88,6 +88,16 @@ def test_two_windows_at_the_same_time(divided):
     assert (serial, sorted(recorded)) == ("0x1", sizes)
 
 
+def test_long_names(divided):
+    """Their pattern was matched by a recursion that ended the command."""
+    for name in ("dax:" + "a" * 60000, f"dax{'0' * 60000}.0", f"/dev/dax0.{'0' * 60000}", "a" * 60000):
+        done = divided.run("create-window", name, "--size", "2M")
+        assert done.status == ABSENT and "expected a dax device" in done.err, name[:12]
+        done = divided.run("destroy-window", name)
+        assert done.status == ABSENT and "File name too long" in done.err, name[:12]
+    assert divided.changes() == []
+
+
 def test_release_forgets_the_windows(divided):
     assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
     assert divided.run("release", "mem0").status == OK

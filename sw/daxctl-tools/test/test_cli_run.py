@@ -5,6 +5,7 @@ import json
 import os
 import shutil
 import signal
+import socket as sockets
 import stat
 from pathlib import Path
 
@@ -221,7 +222,10 @@ def test_relative_names_are_made_absolute(java, env, folder):
     assert window(MERAPI_SOCKET="s.sock") == f"device:{folder}/s.sock"
     for kind in ("file", "dax", "device"):
         assert window("--window", f"{kind}:o/w") == f"{kind}:{folder}/o/w"
-    for name in ("file:/o/w", "pci:/dev/merapi0,/dev/dax0.0", "file:"):
+    assert window("--window", "o/w") == f"{folder}/o/w"
+    assert window("--window", "pci:merapi0,o/dax0.0") == f"pci:{folder}/merapi0,{folder}/o/dax0.0"
+    assert window("--window", "pci:/dev/merapi0,dax0.0") == f"pci:/dev/merapi0,{folder}/dax0.0"
+    for name in ("file:/o/w", "/o/w", "pci:/dev/merapi0,/dev/dax0.0", "file:", "pci:", "pci:merapi0", "pci:,dax0.0"):
         assert window("--window", name) == name
     plan = merapi("run", "--dry-run", "--window", "file:/o/w", "--", java, env=env).json()
     assert "device_runs" not in plan  # nobody has looked
@@ -230,6 +234,26 @@ def test_relative_names_are_made_absolute(java, env, folder):
     deep.mkdir()
     plan = merapi("run", "--dry-run", "--socket", "s.sock", "--", java, env=env, cwd=deep).json()
     assert plan["window"] == "device:s.sock"
+    for name in ("s.sock", "device:s.sock"):
+        with sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET) as other:
+            other.bind(f"{folder}/s.sock")
+        (folder / "s.sock").rename(deep / "s.sock")
+        plan = merapi("run", "--dry-run", "--window", name, "--", java, env=env, cwd=deep).json()
+        assert plan["window"] == name
+
+
+def test_a_relative_jdk_is_found_from_every_folder(java, script, env, folder):
+    (folder / "jdk/bin").mkdir(parents=True)
+    shutil.copy(java, folder / "jdk/bin/java")
+    for options, more in ((["--jdk", "jdk"], {}), ([], {"MERAPI_JDK": "jdk/"})):
+
+        def plan(*command, options=options, more=more):
+            return merapi("run", "--dry-run", *options, "--", *command, env={**env, **more}, cwd=folder).json()
+
+        assert plan("java", "Main")["command"][0] == f"{folder}/jdk/bin/java"
+        shown = plan(script)["environment"]
+        assert shown["PATH"].split(":")[0] == f"{folder}/jdk/bin"
+        assert shown["JAVA_HOME"] == f"{folder}/jdk"
 
 
 def by_name(path):

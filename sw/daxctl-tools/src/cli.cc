@@ -2,14 +2,15 @@
 #include "cli.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmath>
 #include <cstdio>
-#include <fstream>
 #include <iostream>
 #include <nlohmann/json.hpp>
-#include <sstream>
+#include <utility>
 
 #include "cli/standard_streams.h"
 
@@ -84,12 +85,24 @@ std::string human_count(double count) {
 }
 
 bool read_text(const std::string& path, std::string* text) {
-  std::ifstream in(path);
-  if (!in) return false;
-  std::ostringstream all;
-  all << in.rdbuf();
-  if (in.bad()) return false;
-  *text = all.str();
+  constexpr size_t kMost = size_t{16} << 20;
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return false;
+  std::string all;
+  int code = 0;
+  for (ssize_t got = 1; got != 0 && code == 0;) {
+    char block[65536];
+    got = read(fd, block, sizeof block);
+    if (got > 0) all.append(block, size_t(got));
+    if (got < 0 && errno != EINTR) code = errno;
+    if (all.size() > kMost) code = EFBIG;
+  }
+  close(fd);
+  if (code != 0) {
+    errno = code;
+    return false;
+  }
+  *text = std::move(all);
   while (!text->empty() && (text->back() == '\n' || text->back() == ' ')) text->pop_back();
   return true;
 }

@@ -44,7 +44,7 @@ void print(const json& value);
 std::string human_bytes(uint64_t bytes);
 // 1234567 as "1.23 M".
 std::string human_count(double count);
-// Whole text of a small file without the line end; false when it cannot be read.
+// Whole text of a small file without the line end; false, with errno, when it cannot be read or has more than 16 MiB.
 bool read_text(const std::string& path, std::string* text);
 
 }  // namespace merapi::cli

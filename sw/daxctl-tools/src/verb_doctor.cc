@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // merapi doctor: what is in the way of a window on this machine, each with its remedy.
+#include <errno.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <sys/utsname.h>
 #include <unistd.h>
@@ -57,15 +59,16 @@ std::string boot_config() {
 }
 
 void check_kernel(Findings* f, bool wanted) {
-  const auto config = attribute(boot_config());
-  if (!config) {
-    f->add("kernel options", Verdict::kNote, "no configuration at " + boot_config(),
+  std::string config;
+  if (!read_text(boot_config(), &config)) {
+    const std::string why = strerror(errno);
+    f->add("kernel options", Verdict::kNote, "no configuration at " + boot_config() + ": " + why,
            "make it readable, or set MERAPI_KERNEL_CONFIG to it");
     return;
   }
   static const char* const kOptions[] = {"CONFIG_DEV_DAX",  "CONFIG_DEV_DAX_CXL", "CONFIG_CXL_BUS",
                                          "CONFIG_CXL_ACPI", "CONFIG_CXL_MEM",     "CONFIG_CXL_REGION"};
-  const std::string text = "\n" + *config + "\n";
+  const std::string text = "\n" + config + "\n";
   std::string missing;
   for (const std::string option : kOptions)
     if (text.find("\n" + option + "=y\n") == std::string::npos &&

@@ -3,6 +3,7 @@
 
 import os
 
+import pytest
 from cli_harness import FOUND, OK, MockSystem, binary, merapi, merapi_of_nobody
 
 
@@ -84,6 +85,16 @@ def test_missing_kernel_option(system):
     system.expander("mem0")
     system.config.write_text(system.config.read_text().replace("CONFIG_DEV_DAX_CXL=m\n", ""))
     problem(system, "kernel options", "6.12")
+
+
+@pytest.mark.parametrize("name, why", [("/", "Is a directory"), ("/dev/zero", "File too large"), ("/no/c", "No such")])
+def test_kernel_options_that_cannot_be_read(system, name, why):
+    """A folder was taken for a configuration without options, and what has no end was read without end."""
+    system.expander("mem0")
+    done = merapi("doctor", "--json", env={**system.env, "MERAPI_KERNEL_CONFIG": name}, timeout=30)
+    one = finding(done, "kernel options")
+    assert one["verdict"] == "note"
+    assert f"no configuration at {name}: {why}" in one["found"] and "MERAPI_KERNEL_CONFIG" in one["remedy"]
 
 
 def test_expander_without_driver(system):

@@ -66,7 +66,6 @@ Context::Context(const DeviceOptions& options, merapi_lease* lease, std::string 
       lease_(lease),
       name_(std::move(name)),
       wake_fd_(wake_fd),
-      on_demand_(merapi_lease_fd(lease) >= 0),
       memory_{static_cast<uint8_t*>(merapi_lease_base(lease)), merapi_lease_bytes(lease)},
       guard_(std::in_place, memory_.base, memory_.bytes),
       thread_(start_thread([this] { run(); })) {}

@@ -36,7 +36,6 @@ class Context : private EngineHost {
   End end() const { return end_.load(std::memory_order_acquire); }
   const std::string& name() const { return name_; }
   uint64_t bytes() const { return memory_.bytes; }
-  bool on_demand() const { return on_demand_; }
   EngineStatus status() const;
 
  private:
@@ -52,7 +51,6 @@ class Context : private EngineHost {
   merapi_lease* lease_;
   const std::string name_;
   const int wake_fd_;
-  const bool on_demand_;  // the host's connection is the window's life
   WindowMemory memory_;
   std::optional<MemoryGuard> guard_;  // ends before the mapping does
   std::atomic<bool> stop_{false};

@@ -72,7 +72,6 @@ class Regions {
   uint64_t limit(uint32_t region) const { return edges_[region].limit; }
 
   // Chunks: what is swept again when greys had to be dropped. 64 bitmap words each.
-  static constexpr uint32_t kChunkWords = 64;
   void flag_chunk(uint64_t offset) {
     uint64_t chunk = offset >> chunk_shift_;
     uint64_t bit = uint64_t{1} << (chunk & 63);

@@ -72,7 +72,6 @@ enum InternalDetail : uint64_t {
   kMarkBalance = 3,       // bits found in the bitmap != bits of the host + bits turned
   kLiveBalance = 4,       // live table != live words counted
   kGreyUnmarked = 5,      // a grey whose mark bit is clear
-  kObjectsOverlap = 6,    // a mark bit inside an object just scanned
   kIdleHolds = 7,         // about to be idle while something is held
 };
 

@@ -30,18 +30,10 @@ struct PluginRequest {
   WaveOptions waves;
 };
 
-struct PluginInfo {
-  const char* preset;
-  unsigned ports;
-  bool waves;
-};
-
 // Symbols of the shared object, C linkage. make throws std::runtime_error for what it cannot do.
 using PluginTag = uint32_t (*)();
-using PluginDescribe = PluginInfo (*)();
 using PluginMake = Engine* (*)(const WindowMemory& memory, EngineHost* host, const PluginRequest& request);
 inline constexpr const char* kPluginTagSymbol = "merapi_rtl_tag";
-inline constexpr const char* kPluginDescribeSymbol = "merapi_rtl_describe";
 inline constexpr const char* kPluginMakeSymbol = "merapi_rtl_make";
 
 }  // namespace merapi::sim::rtl

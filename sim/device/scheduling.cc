@@ -31,6 +31,7 @@ int set(SchedulingAttributes attributes) {
 }  // namespace
 
 bool ask_for_short_slice(uint64_t nanoseconds) {
+  if ((sched_getscheduler(0) & ~SCHED_RESET_ON_FORK) != SCHED_OTHER) return true;
   SchedulingAttributes attributes{};
   attributes.policy = SCHED_OTHER;
   attributes.nice = getpriority(PRIO_PROCESS, 0);

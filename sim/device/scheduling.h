@@ -8,7 +8,8 @@ namespace merapi::sim {
 
 // Ask for a short scheduling slice for the calling thread (sched_setattr(2), Linux 6.12's EEVDF and later): the thread
 // gets no more of a processor than before, but gets it sooner when it has had to wait. A pause is acknowledged by this
-// thread while the whole JVM stands still. False where the kernel does not know it: nothing changes then.
+// thread while the whole JVM stands still. Whoever gave the process another policy than SCHED_OTHER chose it: it stays
+// as it is. False where the kernel does not know slices: nothing changes then.
 bool ask_for_short_slice(uint64_t nanoseconds);
 
 // Put the calling thread before all ordinary ones (sched_setattr(2), SCHED_RR at its lowest priority; threads that it

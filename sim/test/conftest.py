@@ -10,7 +10,8 @@ from native_fixtures import binary, folder  # noqa: F401
 
 @pytest.fixture
 def start():
-    """start(arguments...): a device process that ends with the test; engine: what executes commands."""
+    """start(arguments...): a device process that ends with the test. engine: what executes commands; under: a program
+    that becomes the device, and its arguments."""
     started = []
 
     def make(*arguments, **options):

@@ -52,8 +52,8 @@ def run(*arguments):
 
 
 class Device:
-    def __init__(self, *arguments, engine=("--model",)):
-        command = [binary("merapi-device"), *engine, "--json", "--log-level", "debug", *arguments]
+    def __init__(self, *arguments, engine=("--model",), under=()):
+        command = [*under, binary("merapi-device"), *engine, "--json", "--log-level", "debug", *arguments]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.lines = Lines(self.process.stdout)
         self.log = Lines(self.process.stderr)

@@ -236,6 +236,16 @@ def test_realtime_is_for_windows_alone(start, folder):
     assert device.stop() == 0
 
 
+@pytest.mark.parametrize(("option", "policy"), [("--other", 0), ("--batch", 3), ("--idle", 5)])
+def test_a_policy_that_was_chosen_stays(option, policy, start, probes, folder):
+    device = start("--window", folder / "w", "--size", "64M", under=["chrt", option, "0"])
+    device.wait_event("ready")
+    code, result = finish(probes(f"file:{folder}/w"))
+    assert code == 0, result
+    assert set(policies(device.process)) == {policy}
+    assert device.stop() == 0
+
+
 def test_realtime_without_permission(folder):
     command = [binary("merapi-device"), "--model", "--realtime", "--socket", folder / "s"]
     if os.geteuid() == 0:

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rtl/rtl_engine.h"
 
+#include <cstddef>
 #include <utility>
 
 #include "merapi/contract.h"
@@ -75,8 +76,11 @@ uint64_t RtlEngine::counter(int which) const { return word(MERAPI_COUNTERS_OFFSE
 EngineStatus RtlEngine::status() const {
   EngineStatus s;
   s.generation = word(MERAPI_DEVICE_INDEX_OFFSET);
-  s.state = simulation_->state();
-  s.cycle = simulation_->trace_cycle_id();
+  // Revoked, the tracer drops what it holds and goes on to show the state that it had.
+  if (word(MERAPI_HOST_INDEX_OFFSET + offsetof(merapi_host_index, generation)) == s.generation) {
+    s.state = simulation_->state();
+    s.cycle = simulation_->trace_cycle_id();
+  }
   s.cycles_begun = cycles_begun_;
   s.device_cycles = counter(MERAPI_COUNTER_CYCLES);
   s.objects_marked = objects_marked_ + published_.objects_marked;

@@ -7,7 +7,7 @@ import subprocess
 import time
 
 import pytest
-from device_processes import BINARIES, RTL, binary, finish, simulated_tracer
+from device_processes import BINARIES, RTL, binary, finish, simulated_tracer, wait_until
 from test_replay import replay, save
 
 # What does not depend on the order of tracing. Greys that a full store dropped are read again.
@@ -39,6 +39,21 @@ def test_its_name(options, name, start, probes, folder):
     assert code == 0, result
     with open(window, "rb") as file:
         assert b"\0" + name.encode() + b"\0" in file.read(4096)
+    assert device.stop() == 0
+
+
+@pytest.mark.parametrize("engine", [["--model"], RTL])
+def test_a_window_without_a_host_is_detached(engine, start, probes, folder):
+    device = start("--window", folder / "w", "--size", "256M", engine=engine)
+    device.wait_event("ready")
+    code, result = finish(probes(f"file:{folder}/w", "--seed", 3, "--regions", 4))
+    assert code == 0, result
+
+    def told():
+        context = device.status()[0]
+        return context["state"], context["cycle"], context["cycles"]
+
+    wait_until(lambda: told() == ("detached", 0, 1))
     assert device.stop() == 0
 
 

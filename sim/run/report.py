@@ -19,7 +19,7 @@ HOW = {
     "simulated_khz": "device cycles per millisecond of wall time between hand-over and hand-back",
     "rtl_preset": "which tracer was simulated (hw/tracer-rtl); null for the model",
     "memory": "what answered it and when: DRAMsim3 with this configuration, or ideal (100 ns); null for the model",
-    "device_cpu_ms": "CPU time of the device in these cycles, sum",
+    "device_cpu_ms": "CPU time of the device process in these cycles, sum, counted by it; 0 for the simulated RTL",
     "largest_cycle_objects": "objects_marked of the largest cycle",
 }
 

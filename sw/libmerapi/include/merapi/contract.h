@@ -177,8 +177,8 @@ enum merapi_device_state {
 /* Index of a performance counter. All are reset by BEGIN_CYCLE except ROUNDS. */
 enum merapi_counter {
   MERAPI_COUNTER_CYCLES = 0, /* device clock cycles while tracing (RTL and boards), 0 for the model */
-  MERAPI_COUNTER_NANOSECONDS = 1, /* wall time while tracing, as the device's own process measured it (0 for boards) */
-  MERAPI_COUNTER_CPU_NANOSECONDS = 2, /* processor time of the device process for this window (0 for boards) */
+  MERAPI_COUNTER_NANOSECONDS = 1, /* wall time while tracing, as the device's own process measured it (0 for boards); 0 for the simulated RTL, too */
+  MERAPI_COUNTER_CPU_NANOSECONDS = 2, /* processor time of the device process for this window (0 for boards); 0 for the simulated RTL, too */
   MERAPI_COUNTER_OBJECTS_MARKED = 3, /* bits turned from 0 to 1 */
   MERAPI_COUNTER_OBJECTS_SCANNED = 4, /* objects whose references were read (a second scan counts again) */
   MERAPI_COUNTER_REFERENCES_READ = 5, /* reference slots read */

@@ -219,9 +219,11 @@ int merapi_config_check(const struct merapi_config* c, const struct merapi_layou
                        " bytes), found %" PRIu32,
                        layout->area[MERAPI_AREA_HEAP].size >> c->region_log2, c->region_log2,
                        layout->area[MERAPI_AREA_HEAP].size, c->region_count);
-  if (c->heap_base % MERAPI_AREA_ALIGNMENT != 0 || c->heap_base > UINT64_MAX - (heap - 1))
-    return merapi_fail(error, -EINVAL,
-                       "expected a heap base at a page boundary with room for the heap, found %#" PRIx64, c->heap_base);
+  if (c->heap_base % (UINT64_C(1) << c->alignment_log2) != 0 || c->heap_base > UINT64_MAX - (heap - 1))
+    return merapi_fail(
+        error, -EINVAL,
+        "expected a heap base where an object may lie (2^%u bytes) with room for the heap, found %#" PRIx64,
+        c->alignment_log2, c->heap_base);
   const uint64_t table = (uint64_t)c->region_count * sizeof(uint64_t);
   const uint64_t bitmap = (heap >> c->alignment_log2) / 8;
   if (layout->area[MERAPI_AREA_LIMITS].size < table || layout->area[MERAPI_AREA_LIVE].size < table)

@@ -246,6 +246,15 @@ TEST_F(File, ConfigurationIsChecked) {
     EXPECT_EQ(merapi_configure(window, &config, &error_), -EINVAL) << i;
     i++;
   }
+  // Any address at which an object may lie: the host need not have the heap mapped where references find it.
+  for (const unsigned log2 : {3u, 4u}) {
+    merapi_config aligned = good;
+    aligned.alignment_log2 = uint8_t(log2);
+    aligned.heap_base += uint64_t{1} << log2;
+    EXPECT_EQ(merapi_configure(window, &aligned, &error_), 0) << error_.message;
+    aligned.heap_base += uint64_t{1} << (log2 - 1);
+    EXPECT_EQ(merapi_configure(window, &aligned, &error_), -EINVAL);
+  }
   // The heap may end where the addresses do.
   merapi_config last = good;
   last.heap_base = 0 - (uint64_t{good.region_count} << good.region_log2);

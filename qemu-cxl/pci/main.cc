@@ -13,16 +13,30 @@
 #include "engine.h"
 #include "merapi/contract.h"
 #include "sw/cli/command_line.h"
+#include "sw/cli/standard_streams.h"
+#include "sw/cli/truncation.h"
 #include "tracer_function.h"
 #include "vfio_user.h"
 #include "window.h"
 
+namespace {
+
+constexpr int kExitUsage = 2, kExitServe = 3;
+
+// 0, or the exit status when standard output did not take what was printed.
+int written() { return merapi::cli::written("merapi-pci-front", 0, kExitServe); }
+
+}  // namespace
+
 int main(int argc, char** argv) {
+  merapi::cli::hold_standard_streams();
+  merapi::cli::outlive_file_limit();
   CLI::App app{
       "Serves the tracer as a PCI function over vfio-user, and keeps the engine that traces running.\n"
       "Exit codes: 0 ended by SIGTERM or SIGINT, 2 wrong command line, 3 cannot serve.",
       "merapi-pci-front"};
-  app.set_version_flag("--version", "merapi-pci-front (contract " + std::to_string(MERAPI_VERSION_MAJOR) + "." +
+  app.set_version_flag("--version", "merapi-pci-front " MERAPI_PCI_FRONT_VERSION " (contract " +
+                                        std::to_string(MERAPI_VERSION_MAJOR) + "." +
                                         std::to_string(MERAPI_VERSION_MINOR) + ")");
   std::string socket, path;
   std::vector<std::string> command;
@@ -35,7 +49,7 @@ int main(int argc, char** argv) {
   try {
     merapi::cli::parse(&app, argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : 2;
+    return merapi::cli::leave(app, e) == 0 ? written() : kExitUsage;
   }
 
   // Before any thread starts: all of them inherit the mask.
@@ -48,21 +62,21 @@ int main(int argc, char** argv) {
   pthread_sigmask(SIG_BLOCK, &mask, nullptr);
   if (stop_fd < 0) {
     perror("merapi-pci-front: signalfd");
-    return 3;
+    return kExitServe;
   }
+  int code = 0;
   try {
     merapi::pci::Window window(path);
     merapi::pci::Engine engine(command, path);
     merapi::pci::TracerFunction function(window, engine, path);
     merapi::pci::VfioUserServer server(socket, function);
     printf("ready %s\n", socket.c_str());
-    fflush(stdout);
+    code = written();  // said at once: nobody may read the status before the machine ends
     server.run(stop_fd);
   } catch (const std::exception& e) {
     fprintf(stderr, "merapi-pci-front: %s\n", e.what());
-    close(stop_fd);
-    return 3;
+    code = kExitServe;
   }
   close(stop_fd);
-  return 0;
+  return code;
 }

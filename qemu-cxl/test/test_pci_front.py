@@ -108,10 +108,44 @@ def served(tmp_path):
         page.close()
 
 
-def run_front(*arguments):
+def run_front(*arguments, stdout=subprocess.PIPE):
     if not FRONT.exists():
         pytest.skip(f"expected {FRONT}, found nothing; run 'make qemu-setup'")
-    return subprocess.run([FRONT, *arguments], capture_output=True, text=True, timeout=30)
+    return subprocess.run([FRONT, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=30)
+
+
+NOT_WRITTEN = "merapi-pci-front: expected to write to standard output, found: No space left on device"
+
+
+@pytest.mark.parametrize("option", ["--help", "--version"])
+def test_output_that_is_lost_is_told(option):
+    with open("/dev/full", "w") as full:
+        done = run_front(option, stdout=full)
+    assert (done.returncode, done.stderr) == (3, f"{NOT_WRITTEN}\n")
+
+
+def test_a_ready_line_that_is_lost_is_told(tmp_path):
+    if not FRONT.exists():
+        pytest.skip(f"expected {FRONT}, found nothing; run 'make qemu-setup'")
+    with open(tmp_path / "window", "wb") as window:
+        window.truncate(64 * MIB)
+    command = [FRONT, "--socket", tmp_path / "s", "--window", tmp_path / "window", "--", "sleep", "1000"]
+    with open("/dev/full", "w") as full:
+        process = subprocess.Popen(command, stdout=full, stderr=subprocess.PIPE, text=True)
+    try:
+        assert select.select([process.stderr], [], [], 10)[0], "nothing was said"
+        assert process.stderr.readline() == f"{NOT_WRITTEN}\n"
+        client = Client(tmp_path / "s")
+        assert client.read(BAR0, MAGIC) != 0
+        client.close()
+    finally:
+        process.terminate()
+        assert process.wait(10) == 3
+        process.stderr.close()
+
+
+def test_version():
+    assert re.fullmatch(r"merapi-pci-front \d+\.\d+\.\d+ \(contract \d+\.\d+\)\n", run_front("--version").stdout)
 
 
 def test_options_are_documented():

@@ -43,7 +43,7 @@ struct merapi_error {
 MERAPI_API int merapi_abi(void);
 /* Version of the library as text, for instance "0.1.0". Static storage. */
 MERAPI_API const char* merapi_version(void);
-/* Name of a fault code, device kind or completion type; "unknown" if there is none. Static storage. */
+/* Name of a fault code or device kind; "unknown" if there is none. Static storage. */
 MERAPI_API const char* merapi_fault_name(uint32_t code);
 MERAPI_API const char* merapi_kind_name(uint32_t kind);
 
@@ -91,11 +91,11 @@ enum merapi_open_flags {
  *                device, again after each of its restarts; it is gone when its last user is
  * A PATH alone is classified by what it is. device: always lays out. With MERAPI_OPEN_FORMAT, `geometry` says what to
  * lay out and the window must be large enough; without it the layout is read from the window and checked. A host holds
- * an exclusive lock while it has the window open. A file is laid out only where it is new, holds zeros in its first
- * page or is a window; a file that this call made is removed when it fails. Errors: -ENOENT no such file, -ENODEV not a
- * window transport, -EBUSY another host has it or a stopped device still serves it, -ENOSPC too small (or no room for
- * its tables, or a tmpfs smaller than the window), -EPROTO not a window, a foreign version or a file of something else,
- * -EINVAL bad name or geometry, others from the system. */
+ * an exclusive lock while it has the window open. A file is laid out only where it is new, is a window or holds zeros
+ * (the first 64 MiB that are no hole are looked at); a file that this call made is removed when it fails. Errors:
+ * -ENOENT no such file, -ENODEV not a window transport, -EBUSY another host has it or a stopped device still serves it,
+ * -ENOSPC too small (or no room for its tables, or a tmpfs smaller than the window), -EPROTO not a window, a foreign
+ * version or a file of something else, -EINVAL bad name or geometry, others from the system. */
 MERAPI_API int merapi_open(const char* name, const struct merapi_geometry* geometry, uint32_t flags,
                            struct merapi_window** window, struct merapi_error* error);
 /* Revokes the device (if attached), unlocks and unmaps. NULL is allowed. */
@@ -233,7 +233,7 @@ MERAPI_API void merapi_live_clear(struct merapi_window* window, uint32_t region)
 
 /* A saved window: one sparse file that replays without the program that made it. Beside the window's contents it
  * carries what its host would answer: the outgoing references of each deferred object and of each klass's holder
- * (docs/contract.md, "Images"), and a text in JSON (how long stock marking took, where it was captured, ...). */
+ * (docs/contract.md, "Saved windows"), and a text in JSON (how long stock marking took, where it was captured, ...). */
 struct merapi_answers {
   uint64_t count;            /* answers */
   const uint64_t* key;       /* count object addresses (DEFER) or klass words (SHAPE_SEEN) */
@@ -311,7 +311,7 @@ MERAPI_API int merapi_accept(struct merapi_listener* listener, struct merapi_lea
 MERAPI_API int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_error* error);
 /* A window that is a part of the file or device: `bytes` (0: up to the end) from `offset`, a multiple of 2 MiB, on, as
  * with several windows on one expander. -EINVAL when it does not lie inside, -EBUSY when it overlaps another one. A
- * part may hold anything; a whole file that holds neither a window nor zeros in its first page is refused: -EPROTO. */
+ * part may hold anything; a whole file that is neither a window nor zeros (as for merapi_open) is refused: -EPROTO. */
 MERAPI_API int merapi_serve_part(const char* path, uint64_t offset, uint64_t bytes, struct merapi_lease** lease,
                                  struct merapi_error* error);
 /* As merapi_serve_part, of a file that is made when there is none, and made at least `size` bytes large once the device

@@ -32,9 +32,10 @@ int exit_of(int error_number) {
     case ELOOP:
     case ENAMETOOLONG:
       return kAbsent;
+    case ETIMEDOUT:
+      return kFound;
     case EBUSY:
     case EAGAIN:
-    case ETIMEDOUT:
       return kBusy;
     case EACCES:
     case EPERM:
@@ -47,8 +48,10 @@ int exit_of(int error_number) {
   }
 }
 
+int exit_of_output(int error_number) { return std::abs(error_number) == ENOSPC ? kSystem : exit_of(error_number); }
+
 Failure system_failure(int error_number, const std::string& what) {
-  return Failure(exit_of(error_number), what + ": " + strerror(std::abs(error_number)));
+  return Failure(exit_of_output(error_number), what + ": " + strerror(std::abs(error_number)));
 }
 
 void say(const std::string& text) { std::cerr << "merapi: " << text << std::endl; }

@@ -16,7 +16,7 @@ using json = nlohmann::ordered_json;
 // Exit codes of every verb but `run`, which passes its program's status on.
 enum Exit {
   kOk = 0,
-  kFound = 1,   // the verb worked and what it looked at is not in order (verify, doctor)
+  kFound = 1,   // the verb worked and what it looked at is not in order (verify, doctor; a device that is late)
   kUsage = 2,   // wrong command line
   kAbsent = 3,  // what was named is not there, is not a window, or cannot be used as one
   kBusy = 4,    // somebody else uses it
@@ -33,6 +33,8 @@ class Failure : public std::runtime_error {
 
 // The exit code for an errno value (positive or negative).
 int exit_of(int error_number);
+// The same where a file is written: ENOSPC is a full disk there, and no window that is too small.
+int exit_of_output(int error_number);
 // A Failure of a system call: "WHAT: strerror".
 Failure system_failure(int error_number, const std::string& what);
 

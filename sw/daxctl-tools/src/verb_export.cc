@@ -43,7 +43,7 @@ class DumpWriter {
   explicit DumpWriter(const std::string& path) : path_(path) {
     merapi_error error{};
     const int status = merapi_output_open(path.c_str(), &output_, &error);
-    if (status < 0) throw Failure(exit_of(status), error.message);
+    if (status < 0) throw Failure(exit_of_output(status), error.message);
     out_ = fdopen(dup(merapi_output_fd(output_)), "wbe");
     if (out_ == nullptr) {
       merapi_output_abandon(output_);
@@ -70,7 +70,7 @@ class DumpWriter {
     if (fclose(out) != 0) throw system_failure(errno, "cannot write " + path_);
     merapi_error error{};
     const int status = merapi_output_commit(std::exchange(output_, nullptr), &error);
-    if (status < 0) throw Failure(exit_of(status), error.message);
+    if (status < 0) throw Failure(exit_of_output(status), error.message);
   }
   uint64_t bytes() const { return bytes_; }
 

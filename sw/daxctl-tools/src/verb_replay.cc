@@ -109,7 +109,7 @@ void add(Cli& cli, const std::string& name, const std::string& description, bool
       .not_empty()
       .excludes(socket);
   verb.option("--repeat", o->repeat, "trace so many times").with_default().between(1, 100000);
-  verb.option("--timeout", o->timeout, "seconds for one trace").with_default().between(0, kLongestTimeout);
+  verb.option("--timeout", o->timeout, "seconds for one trace; 0: no limit").with_default().between(0, kLongestTimeout);
   verb.flag("--json", o->as_json, "print JSON");
 }
 

@@ -39,7 +39,12 @@ int save(const SaveOptions& o) {
   const Window window(window_that_stays(o.window), nullptr, 0);
   json text = {{"saved_by", "merapi save"}};
   if (!o.note.empty()) text["note"] = o.note;
-  graph::save(window, o.image, o.bitmap, nullptr, encoded(text));
+  const std::string note = encoded(text);
+  try {
+    graph::save(window, o.image, o.bitmap, nullptr, note);
+  } catch (const graph::Error& e) {
+    throw Failure(exit_of_output(e.code), e.what());
+  }
   return kOk;
 }
 

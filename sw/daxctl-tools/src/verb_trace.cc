@@ -73,7 +73,7 @@ void add_trace(Cli& cli) {
   verb.option("--region", o->trace.first_region, "first region").with_default();
   verb.option("--count", o->trace.regions, "regions; 0: all from the first on").with_default();
   verb.option("--grey", o->trace.greys, "address to mark and trace (repeatable)");
-  verb.option("--timeout", o->trace.timeout_seconds, "seconds to wait for the device")
+  verb.option("--timeout", o->trace.timeout_seconds, "seconds to wait for the device; 0: no limit")
       .with_default()
       .between(0, kLongestTimeout);
   verb.flag("--json", o->as_json, "print JSON");

@@ -3,6 +3,7 @@
 
 import os
 import resource
+import signal
 import stat
 import struct
 import subprocess
@@ -14,6 +15,7 @@ from cli_harness import (
     FOUND,
     OK,
     ROOT,
+    SYSTEM,
     USAGE,
     binary,
     compile_java,
@@ -326,6 +328,37 @@ def test_larger_than_files_may_be(verb, image, window_file, folder):
     assert verb == "export" or str(words[1]).removeprefix("file:") in done.err
     assert sorted(folder.iterdir()) == before
     assert target.read_text() == "before"
+
+
+@pytest.mark.parametrize("verb", ["save", "export"])
+def test_a_full_disk_is_the_system_s(verb, image, window_file):
+    """And no window that is too small."""
+    done = merapi(verb, window_file if verb == "save" else image, "/dev/full")
+    assert done.status == SYSTEM and "No space left on device" in done.err, done
+
+
+@pytest.mark.parametrize("verb", ["replay", "verify"])
+def test_a_trace_that_does_not_end_in_time(verb, image, folder, start):
+    """A device that acknowledges and gets no further: nobody else uses it."""
+    socket = folder / "r.sock"
+    start(binary("merapi-rogue"), "--socket", socket, "--mode", "stuck", "--times", "-1", "--after-us", "0")
+    wait_until(socket.exists)
+    done = merapi(verb, image, "--socket", socket, "--timeout", "0.05")
+    assert done.status == FOUND and "expected the device to be idle within 0.05 s" in done.err, done
+
+
+def test_a_device_that_does_not_answer_in_time(folder, start):
+    window = f"file:{folder}/w"
+    assert merapi("create-window", window, "--heap", "64M").status == OK
+    served = start(binary("merapi-device"), "--model", "--window", folder / "w")
+    served.wait_line("ready")
+    served.process.send_signal(signal.SIGSTOP)
+    done = merapi("reset", window, "--timeout", "0.2")
+    assert done.status == FOUND and "is it stopped?" in done.err, done
+
+
+def test_a_trace_without_a_limit(image, device):
+    assert merapi("replay", image, "--socket", device.socket, "--timeout", "0").status == OK
 
 
 def test_verify_finds_a_difference(image, folder, start):

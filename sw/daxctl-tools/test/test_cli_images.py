@@ -166,6 +166,24 @@ def test_load_into_a_file_and_trace_by_hand(image, folder, start):
     assert done.json()["device"]["state"] == "ready"
 
 
+def test_a_fresh_window_is_an_empty_heap(folder, start, device):
+    """Its limits were no limits of its regions: a device refused it, and what was saved of it could not be used."""
+    path, image = folder / "fresh", folder / "image"
+    assert merapi("create-window", f"file:{path}", "--heap", "64M").status == OK
+    served = start(binary("merapi-device"), "--model", "--strict", "--window", path)
+    served.wait_line("ready")
+    done = merapi("trace", path)
+    assert done.status == OK, done.err
+    assert "0 objects" in done.out
+    served.end()
+    assert merapi("save", path, image).status == OK
+    assert merapi("verify", image, "--socket", device.socket).status == OK
+    for program in ("merapi-strip", "merapi-age"):
+        done = merapi(image, folder / program, program=binary(program))
+        assert done.status == OK, done.err
+        assert merapi("verify", folder / program, "--socket", device.socket).status == OK
+
+
 def test_trace_without_a_device(window_file):
     done = merapi("trace", window_file)
     assert done.status == ABSENT

@@ -26,6 +26,9 @@ int merapi_configure(struct merapi_window* window, const struct merapi_config* c
                        "expected cache operations for a non-coherent device, found none for this processor; give them "
                        "with merapi_set_ops");
   if ((status = merapi_enter_mode(window, config->coherence, error)) < 0) return status;
+  const struct merapi_config* before = &window->config;
+  const bool same = config->region_log2 == before->region_log2 && config->alignment_log2 == before->alignment_log2;
+  merapi_limits_to_starts(window, config, same ? before->region_count : 0);
   window->config = *config;
   merapi_put(window, merapi_config_of(window), config, sizeof *config);
   merapi_write_back(window, merapi_config_of(window), sizeof *config);

@@ -179,6 +179,9 @@ extern const struct merapi_ops* (*merapi_ops_model)(uint8_t coherence);
  * no line of it may be evicted over what the device writes. */
 int merapi_enter_mode(struct merapi_window* window, uint8_t coherence, struct merapi_error* error);
 
+/* limit.c: the regions of `config` from number `first` on are free: their limits are their starts. */
+void merapi_limits_to_starts(struct merapi_window* window, const struct merapi_config* config, uint32_t first);
+
 /* error.c */
 int merapi_fail(struct merapi_error* error, int code, const char* format, ...) __attribute__((format(printf, 3, 4)));
 

@@ -10,6 +10,19 @@ static uint64_t* slot(struct merapi_window* window, enum merapi_area area, uint3
   return (uint64_t*)merapi_area_of(window, area) + region;
 }
 
+void merapi_limits_to_starts(struct merapi_window* window, const struct merapi_config* config, uint32_t first) {
+  uint64_t* const limits = merapi_area_of(window, MERAPI_AREA_LIMITS);
+  uint64_t line[MERAPI_LINE_BYTES / sizeof(uint64_t)];
+  const uint32_t most = sizeof line / sizeof line[0];
+  for (uint32_t region = first; region < config->region_count;) {
+    uint32_t count = 0;
+    for (; count < most && count < config->region_count - region; count++)
+      line[count] = (uint64_t)(region + count) << config->region_log2;
+    merapi_put(window, limits + region, line, count * sizeof line[0]);
+    region += count;
+  }
+}
+
 void merapi_limit_set(struct merapi_window* window, uint32_t region, uint64_t limit) {
   uint64_t* at = slot(window, MERAPI_AREA_LIMITS, region);
   if (at != NULL) merapi_publish64(window, at, limit);

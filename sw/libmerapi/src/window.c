@@ -134,6 +134,7 @@ static int format(struct merapi_window* window, const struct merapi_geometry* ge
                                        .control_bytes = MERAPI_CONTROL_BYTES,
                                        .window_bytes = window->bytes,
                                        .host_pid = (uint64_t)getpid()};
+  merapi_limits_to_starts(window, &config, 0);
   merapi_put(window, merapi_config_of(window), &config, sizeof config);
   merapi_put(window, merapi_directory_of(window), &directory, sizeof directory);
   merapi_put(window, &identity->version_major, &rest.version_major, sizeof rest - sizeof rest.magic);

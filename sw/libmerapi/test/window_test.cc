@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <vector>
 
 #include "scripted_device.h"
 
@@ -58,6 +59,40 @@ TEST_F(File, IsMadeAndReadBack) {
   merapi_config again;
   merapi_get_config(window, &again);
   EXPECT_EQ(std::memcmp(&config, &again, sizeof config), 0);
+  merapi_close(window);
+}
+
+TEST_F(File, LimitsOfAFreshHeapAreTheStartsOfItsRegions) {
+  merapi_window* window = nullptr;
+  ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+  const auto limits = [&] {
+    merapi_config config;
+    merapi_get_config(window, &config);
+    std::vector<uint64_t> found;
+    for (uint32_t i = 0; i < config.region_count; i++) found.push_back(merapi_limit_get(window, i) >> 10);
+    return found;
+  };
+  EXPECT_EQ(limits(), (std::vector<uint64_t>{0, 1024, 2048, 3072, 4096, 5120, 6144, 7168}));
+  merapi_config config;
+  merapi_get_config(window, &config);
+  // Where regions stay, their limits do.
+  merapi_limit_set(window, 1, 1500 << 10);
+  config.heap_base = 0x7f0000000000;
+  config.region_count = 2;
+  ASSERT_EQ(merapi_configure(window, &config, &error_), 0) << error_.message;
+  EXPECT_EQ(limits(), (std::vector<uint64_t>{0, 1500}));
+  config.region_count = 4;
+  merapi_limit_set(window, 3, 1);  // not configured: ignored
+  ASSERT_EQ(merapi_configure(window, &config, &error_), 0) << error_.message;
+  EXPECT_EQ(limits(), (std::vector<uint64_t>{0, 1500, 2048, 3072}));
+  config.region_log2 = 21;
+  ASSERT_EQ(merapi_configure(window, &config, &error_), 0) << error_.message;
+  EXPECT_EQ(limits(), (std::vector<uint64_t>{0, 2048, 4096, 6144}));
+  // A window that is laid out again keeps none.
+  merapi_limit_set(window, 1, 3000 << 10);
+  merapi_close(window);
+  ASSERT_EQ(Open(MERAPI_OPEN_FORMAT, &window), 0) << error_.message;
+  EXPECT_EQ(limits(), (std::vector<uint64_t>{0, 1024, 2048, 3072, 4096, 5120, 6144, 7168}));
   merapi_close(window);
 }
 
@@ -163,7 +198,7 @@ TEST_F(File, FormatStartsANewLifeWithLaterGenerations) {
   Patch(MERAPI_HOST_INDEX_OFFSET, &generation, sizeof generation);
   ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
   EXPECT_GE(merapi_generation(window), generation);
-  EXPECT_EQ(merapi_limit_get(window, 1), 0u);
+  EXPECT_EQ(merapi_limit_get(window, 1), 1u << 20);
   EXPECT_EQ(static_cast<uint8_t*>(merapi_map_area(window, MERAPI_AREA_BITMAP1))[100], 0);
   merapi_close(window);
 }

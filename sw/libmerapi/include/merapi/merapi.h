@@ -90,12 +90,13 @@ enum merapi_open_flags {
  *   device:PATH  the unix socket of a device process; the window is made on demand and given to the
  *                device, again after each of its restarts; it is gone when its last user is
  * A PATH alone is classified by what it is. device: always lays out. With MERAPI_OPEN_FORMAT, `geometry` says what to
- * lay out and the window must be large enough; without it the layout is read from the window and checked. A host holds
- * an exclusive lock while it has the window open. A file is laid out only where it is new, is a window or holds zeros
- * (the first 64 MiB that are no hole are looked at); a file that this call made is removed when it fails. Errors:
- * -ENOENT no such file, -ENODEV not a window transport, -EBUSY another host has it or a stopped device still serves it,
- * -ENOSPC too small (or no room for its tables, or a tmpfs smaller than the window), -EPROTO not a window, a foreign
- * version or a file of something else, -EINVAL bad name or geometry, others from the system. */
+ * lay out and the window must be large enough: its heap is then empty, with the start of each region as its limit;
+ * without it the layout is read from the window and checked. A host holds an exclusive lock while it has the window
+ * open. A file is laid out only where it is new, is a window or holds zeros (the first 64 MiB that are no hole are
+ * looked at); a file that this call made is removed when it fails. Errors: -ENOENT no such file, -ENODEV not a window
+ * transport, -EBUSY another host has it or a stopped device still serves it, -ENOSPC too small (or no room for its
+ * tables, or a tmpfs smaller than the window), -EPROTO not a window, a foreign version or a file of something else,
+ * -EINVAL bad name or geometry, others from the system. */
 MERAPI_API int merapi_open(const char* name, const struct merapi_geometry* geometry, uint32_t flags,
                            struct merapi_window** window, struct merapi_error* error);
 /* Revokes the device (if attached), unlocks and unmaps. NULL is allowed. */
@@ -136,8 +137,9 @@ MERAPI_API void merapi_invalidate(struct merapi_window* window, const void* addr
 /* ------------------------------------------------------ attach and revoke */
 
 /* Publish the configuration that BEGIN_CYCLE latches (copied to the control page; areas come from the layout). Only
- * outside cycles. -EINVAL when a field is out of the contract's range. When it makes the window non-coherent, all
- * metadata that was written before is written back. */
+ * outside cycles. Limits of regions stay where these do; those of new regions, or of all when the size of a region or
+ * the alignment changes, are the regions' starts. -EINVAL when a field is out of the contract's range. When it makes
+ * the window non-coherent, all metadata that was written before is written back. */
 MERAPI_API int merapi_configure(struct merapi_window* window, const struct merapi_config* config,
                                 struct merapi_error* error);
 MERAPI_API void merapi_get_config(const struct merapi_window* window, struct merapi_config* config);

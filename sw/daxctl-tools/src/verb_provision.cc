@@ -118,7 +118,7 @@ int release(const Options& o) {
   }
   tell(work, {{"changed", !work.did().empty()}, {"found", work.found()}, {"did", work.did()}}, o.as_json);
   if (unrecorded != 0)
-    throw Failure(exit_of(unrecorded),
+    throw Failure(exit_of_output(unrecorded),
                   WindowRecord::unwritten(unrecorded,
                                           "the region is gone, but the next 'merapi provision' makes its further "
                                           "windows again: make that file writable, and release the region then"));

@@ -143,7 +143,7 @@ int destroy(const DestroyOptions& o) {
     for (const std::string& line : did) printf("did    %s\n", line.c_str());
   }
   if (unrecorded != 0)
-    throw Failure(exit_of(unrecorded),
+    throw Failure(exit_of_output(unrecorded),
                   WindowRecord::unwritten(unrecorded,
                                           "the window is gone, but the next 'merapi provision' makes it again: make "
                                           "that file writable, and destroy the window then"));

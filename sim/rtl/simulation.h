@@ -71,6 +71,10 @@ class Simulation {
   virtual AccessCounts accesses() const = 0;
   // Control page lines written since the last call.
   virtual bool take_news() = 0;
+  // For tests: turns these bits over in every address, counted in lines, that the live table keeps of a line of the
+  // window which it reads and is going to write, as a particle would do to that memory. False where the simulation does
+  // not have it by its name (a netlist that was made flat).
+  virtual bool upset_live_addresses(uint64_t) { return false; }
 };
 
 // Presets that this build contains.

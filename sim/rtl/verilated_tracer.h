@@ -116,8 +116,20 @@ class Verilated : public Simulation {
   uint64_t looks() const override { return memory_.looks(); }
   AccessCounts accesses() const override { return memory_.counts(); }
   bool take_news() override { return memory_.take_news(); }
+  bool upset_live_addresses(uint64_t bits) override { return upset(&v_, bits); }
 
  private:
+  // Only who includes the class behind V knows its memories.
+  template <typename T>
+  static bool upset(T* v, uint64_t bits) {
+    if constexpr (requires { v->rootp->Tracer__DOT__core__DOT__live__DOT__places_ext__DOT__Memory; }) {
+      auto& places = v->rootp->Tracer__DOT__core__DOT__live__DOT__places_ext__DOT__Memory.m_storage;
+      for (auto& place : places) place ^= bits;
+      return true;
+    }
+    return false;
+  }
+
   // Before the class is made: what its variables hold at first is chosen then.
   static VerilatedContext* powered(VerilatedContext* context, uint64_t seed) {
     ::Verilated::threadContextp(context);

@@ -14,7 +14,8 @@ lets Yosys find the bits that are constant whatever the inputs do: they cannot t
 of uncounted.json (registers that count from zero, from a bit on that a simulation is too short for). `report` reads
 Verilator's counts and the names that the regression noted (counters, which stand for stall causes and overflow paths,
 fault codes, device states, completions) and fails when a state, a wait or a name is neither reached nor explained in
-unreached.json, a bit that is not counted toggles, or a share of lines, branches, expressions or bits that toggle is
+unreached.json, when what must never be is met (`never` there; such points are not counted), a bit that is not counted
+toggles, or a share of lines, branches, expressions or bits that toggle is
 below what is asked for. Beside counts.0.dat there is counts.0.program, written when the run has passed: the SHA-256 of
 its program. Counts of another program than the one given are refused.
 """
@@ -307,11 +308,19 @@ def report(arguments: argparse.Namespace) -> int:
     met = {name for path in arguments.reached for name in path.read_text().splitlines()}
     names = {f"{kind} {name}": f"{kind} {value}" in met for kind, values in contract_names().items()
              for value, name in values.items()}  # fmt: skip
-    explained = {e["point"]: e["why"] for e in json.loads(arguments.explained.read_text())}
+    exceptions = json.loads(arguments.explained.read_text())
+    explained = {e["point"]: e["why"] for e in exceptions}
+    never = {e["point"] for e in exceptions if e.get("never")}
+    unknown = [p for p in explained if p not in fsm | waiting | names]
+    for p in unknown:
+        print(f"cover: explained, and no point: {p}", file=sys.stderr)
     unreached = [p for p, count in sorted((fsm | waiting).items()) if count == 0]
     unreached += [p for p, hit in names.items() if not hit]
     wrong = [p for p in unreached if p not in explained]
-    stale = [p for p in explained if p not in unreached]
+    stale = [p for p in explained if p not in unreached and p not in unknown]
+    for counted in (fsm, waiting, names):
+        for p in never:
+            counted.pop(p, None)
     low = [k for k, least in LEAST.items() if k not in kinds or kinds[k][1] / kinds[k][0] < least]
     arguments.report.parent.mkdir(parents=True, exist_ok=True)
     arguments.report.write_text(json.dumps({
@@ -334,17 +343,20 @@ def report(arguments: argparse.Namespace) -> int:
         print(f"cover: {k}: {hit} of {n} ({hit / n:.1%})")
     print(f"cover: states: {sum(c > 0 for c in fsm.values())} of {len(fsm)}; "
           f"handshakes that wait: {sum(c > 0 for c in waiting.values())} of {len(waiting)}; "
-          f"counters, faults, device states and completions: {sum(names.values())} of {len(names)}")  # fmt: skip
+          f"counters, faults, device states and completions: {sum(names.values())} of {len(names)}; "
+          f"what must never be met: {len(never)}, met: {sum(p in never for p in stale)}")  # fmt: skip
     for p in wrong:
         print(f"cover: not reached: {p}", file=sys.stderr)
     for p in stale:
-        print(f"cover: explained as unreachable, but reached: {p}", file=sys.stderr)
+        print(
+            f"cover: {'must never be' if p in never else 'explained as unreachable'}, but reached: {p}", file=sys.stderr
+        )
     for bit in uncounted.wrong[:20]:
         print(f"cover: {bit}", file=sys.stderr)
     for k in low:
         print(f"cover: expected at least {LEAST[k]:.0%} of the points of {k}", file=sys.stderr)
     print(f"report: {arguments.report}")
-    return 1 if wrong or stale or low or uncounted.wrong else 0
+    return 1 if wrong or stale or unknown or low or uncounted.wrong else 0
 
 
 def main() -> int:

@@ -16,6 +16,7 @@
 
 #include "Vcovered.h"
 #include "Vcovered__Syms.h"
+#include "Vcovered___024root.h"
 
 namespace merapi::coverage {
 

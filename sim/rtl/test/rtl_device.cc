@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rtl/test/rtl_device.h"
 
+#include <vector>
+
 #include "sim/rtl/test/area_counter.h"
 
 namespace merapi::sim::rtl::test {
@@ -11,6 +13,22 @@ using merapi::sim::test::Random;
 using merapi::sim::test::TracedDevice;
 using merapi::sim::test::TraceKnobs;
 using merapi::sim::test::WindowHost;
+
+// Each area at a pace of its own: some of the heap, the rings and the control page is up to 150 cycles late, some of
+// all others up to 1500.
+Lateness uneven(const Window& window, Random* r) {
+  std::vector<uint64_t> most(MERAPI_AREA_COUNT + 1);  // the last: what lies in no area
+  for (uint32_t area = 0; area < most.size(); area++) {
+    const bool often = area == MERAPI_AREA_SUBMISSION || area == MERAPI_AREA_COMPLETION || area == MERAPI_AREA_HEAP ||
+                       area == MERAPI_AREA_COUNT;
+    if (r->percent(50)) most[area] = r->between(1, often ? 150 : 1500);
+  }
+  return [=, layout = window.layout, random = Random(r->next())](uint64_t, uint64_t address, bool) mutable {
+    uint32_t area = 0;
+    while (area < MERAPI_AREA_COUNT && address - layout.area[area].offset >= layout.area[area].size) area++;
+    return random.below(most[area] + 1);
+  };
+}
 
 // Time in which anything that needs the memory alone must be over, in cycles: on-chip sweeps and slow memories
 // included.
@@ -75,15 +93,14 @@ RtlMachineOptions choose_machine(const std::string& preset, Random* r) {
   return o;
 }
 
-merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset, const std::function<void(RtlMachine*)>& at_end,
-                                           uint64_t power_up) {
-  return
-      [preset, at_end, power_up](Window* window, Random* r, const TraceKnobs& knobs) -> std::unique_ptr<TracedDevice> {
-        if (knobs.no_spill) window->directory()->area[MERAPI_AREA_SPILL] = {0, 0};
-        RtlMachineOptions options = choose_machine(preset, r);
-        options.simulation.power_up = power_up;
-        return std::make_unique<RtlDevice>(window, options, at_end);
-      };
+merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset, const RtlDeviceOptions& chosen) {
+  return [=](Window* window, Random* r, const TraceKnobs& knobs) -> std::unique_ptr<TracedDevice> {
+    if (knobs.no_spill) window->directory()->area[MERAPI_AREA_SPILL] = {0, 0};
+    RtlMachineOptions options = choose_machine(preset, r);
+    options.simulation.power_up = chosen.power_up;
+    if (chosen.uneven) options.late = uneven(*window, r);
+    return std::make_unique<RtlDevice>(window, options, chosen.at_end);
+  };
 }
 
 }  // namespace merapi::sim::rtl::test

@@ -13,10 +13,13 @@ namespace merapi::sim::rtl::test {
 
 // Random memory latency and order, back-pressure and stalls.
 RtlMachineOptions choose_machine(const std::string& preset, merapi::sim::test::Random* random);
+struct RtlDeviceOptions {
+  std::function<void(RtlMachine*)> at_end = {};  // sees each device when it is no longer needed
+  uint64_t power_up = 0;                         // of SimulationOptions
+  bool uneven = false;                           // the memory is slow, each area as it is chosen for it
+};
 // Makes simulated tracers of `preset` for random_trace, with memories of choose_machine().
-// `at_end` sees each of them when it is no longer needed. `power_up`: of SimulationOptions.
-merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset,
-                                           const std::function<void(RtlMachine*)>& at_end = {}, uint64_t power_up = 0);
+merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset, const RtlDeviceOptions& chosen = {});
 
 }  // namespace merapi::sim::rtl::test
 

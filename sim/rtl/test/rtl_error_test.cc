@@ -6,6 +6,7 @@
 
 #include <cstring>
 #include <string>
+#include <utility>
 
 #include "sim/rtl/test/directed_heap.h"
 #include "sim/rtl/test/seeds.h"
@@ -40,7 +41,8 @@ class RtlErrors : public DirectedHeap {
     merapi_fault_record fault{};
   };
   // Every use of a seed does the same until the access that fails. 0: none does.
-  Run run(uint64_t seed, uint64_t read_error, uint64_t write_error) {
+  // `together`: the memory answers the writes of some time together, the first of them a little before.
+  Run run(uint64_t seed, uint64_t read_error, uint64_t write_error, bool together = false) {
     Run r;
     Random random(seed);
     std::memcpy(window_.base, fresh_->base, window_.bytes);
@@ -48,6 +50,15 @@ class RtlErrors : public DirectedHeap {
     options_.simulation.read_error_at = read_error;
     options_.simulation.write_error_at = write_error;
     options_.simulation.error_response = 2;
+    if (together) {
+      const uint64_t turn = 100 + random.below(500), lead = random.below(80);
+      const bool reads = random.below(2) == 0;
+      options_.late = [=, first = uint64_t{0}](uint64_t now, uint64_t, bool write) mutable {
+        const uint64_t left = turn - now % turn;
+        if (!write) return reads ? left : 0;
+        return std::exchange(first, now + left) == now + left || left < lead ? left : left - lead;
+      };
+    }
     start();
     r.reads_before = machine_->simulation->accesses().reads;
     r.writes_before = machine_->simulation->accesses().writes;
@@ -71,7 +82,7 @@ class RtlErrors : public DirectedHeap {
     }
     r.reads = machine_->simulation->accesses().reads;
     r.writes = machine_->simulation->accesses().writes;
-    machine_->run(2000);  // the last write may be what failed
+    machine_->run(together ? 10'000 : 2000);  // the last write may be what failed
     r.fault = machine_->fault();
     return r;
   }
@@ -100,17 +111,17 @@ class RtlErrors : public DirectedHeap {
     EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), kNodes);
   }
   // One error for each seed, at any access of the cycle.
-  void run_seeds(bool write) {
+  void run_seeds(bool write, bool together = false) {
     uint64_t faults = 0, tried = 0;
     each_seed([&](uint64_t seed) {
-      const Run whole = run(seed, 0, 0);
+      const Run whole = run(seed, 0, 0, together);
       EXPECT_EQ(whole.fault.code, 0u);
       if (HasFailure()) return;
       Random random(seed + 1000);
       const uint64_t before = write ? whole.writes_before : whole.reads_before;
       const uint64_t nth = before + 1 + random.below((write ? whole.writes : whole.reads) - before);
       SCOPED_TRACE((write ? "write " : "read ") + std::to_string(nth));
-      const Run broken = run(seed, write ? 0 : nth, write ? nth : 0);
+      const Run broken = run(seed, write ? 0 : nth, write ? nth : 0, together);
       tried++;
       if (broken.fault.code != 0) {
         faults++;
@@ -127,6 +138,23 @@ class RtlErrors : public DirectedHeap {
 
 TEST_F(RtlErrors, AnyReadOfABusyTracer) { run_seeds(false); }
 TEST_F(RtlErrors, AnyWriteOfABusyTracer) { run_seeds(true); }
+// While answers come one a cycle, what is no longer to be written must wait for its turn to be answered.
+// All that is written in some time is answered together, and a little before the host aborts.
+TEST_F(RtlErrors, AnAbortBeforeManyWritesAreAnswered) {
+  each_seed([&](uint64_t seed) {
+    Random random(seed);
+    std::memcpy(window_.base, fresh_->base, window_.bytes);
+    const uint64_t turn = 100 + random.below(300), lead = random.below(300);
+    options_.timing = {2, uint32_t(4 + random.below(30)), 100, seed};
+    options_.late = [=](uint64_t now, uint64_t, bool write) { return write ? turn - now % turn : 0; };
+    start();
+    machine_->run(random.below(20'000));
+    machine_->run(turn - (machine_->simulation->cycles() + lead) % turn);
+    the_next_cycle_is_right();
+  });
+}
+
+TEST_F(RtlErrors, AnyWriteOfManyThatAreAnsweredTogether) { run_seeds(true, true); }
 
 }  // namespace
 }  // namespace merapi::sim::rtl::test

@@ -24,7 +24,9 @@ RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
   if (!s.on_page) s.on_page = check_page_write;
   // What Verilator chooses for power-up decides which of two ways an entry takes: no record knows.
   if (s.power_up == 0) s.on_request = digest_request;
-  simulation = make_simulation(o.preset, {w->base, w->bytes}, make_random_timing(o.timing), s);
+  std::unique_ptr<Timing> timing = make_random_timing(o.timing);
+  if (o.late) timing = make_late_timing(std::move(timing), o.late);
+  simulation = make_simulation(o.preset, {w->base, w->bytes}, std::move(timing), s);
 }
 
 RtlMachine::RtlMachine(std::unique_ptr<Simulation> used, Window* w) : WindowHost(w), simulation(std::move(used)) {}

@@ -9,6 +9,7 @@
 #include <string>
 
 #include "sim/rtl/rtl_engine.h"
+#include "sim/rtl/test/late_timing.h"
 #include "sim/rtl/test/reached.h"
 #include "sim/test/window_fixture.h"
 
@@ -25,6 +26,7 @@ unsigned ports();
 struct RtlMachineOptions {
   std::string preset = chosen_preset();
   RandomTimingOptions timing;
+  Lateness late;  // none: the memory is equally fast everywhere
   SimulationOptions simulation;
 };
 

@@ -18,7 +18,6 @@ namespace {
 using merapi::sim::test::Random;
 constexpr uint64_t kPatience = 20'000'000;
 constexpr uint64_t kNode = 0x1000, kArray = 0x2000;
-constexpr uint32_t kNodes = 400;
 
 merapi::sim::test::WindowShape choose(uint64_t seed, Random* r) {
   merapi::sim::test::WindowShape s;
@@ -37,8 +36,15 @@ merapi::sim::test::WindowShape choose(uint64_t seed, Random* r) {
   return s;
 }
 
-void run(uint64_t seed, bool pauses) {
+struct Kind {
+  bool pauses = false;
+  bool live_late = false;  // the memory's lines of live words are slow beside all others
+  uint32_t nodes = 400;
+};
+
+void run(uint64_t seed, const Kind& kind) {
   Random r(seed);
+  const uint32_t count = kind.nodes;
   Window window(choose(seed, &r));
   const auto& s = window.shape;
   const uint32_t first = s.klass_bytes == 4 ? 16 : 24;  // element, or the node's reference
@@ -47,7 +53,7 @@ void run(uint64_t seed, bool pauses) {
 
   std::set<uint64_t> places;  // no two regions share a line of limits or live words
   std::set<uint64_t> lines;
-  while (places.size() < kNodes) {
+  while (places.size() < count) {
     uint64_t at = r.below(window.heap_bytes()) & ~UINT64_C(255);
     if (at >> s.region_log2 >= 8 && lines.insert(at >> s.region_log2 >> 3).second) places.insert(at);
   }
@@ -59,9 +65,9 @@ void run(uint64_t seed, bool pauses) {
   };
   const uint64_t at = 256;
   std::memcpy(window.heap() + at + 8, &kArray, s.klass_bytes);
-  std::memcpy(window.heap() + at + 8 + s.klass_bytes, &kNodes, 4);
+  std::memcpy(window.heap() + at + 8 + s.klass_bytes, &count, 4);
   window.limits()[0] = window.region_bytes();
-  for (uint32_t i = 0; i < kNodes; i++) {
+  for (uint32_t i = 0; i < count; i++) {
     std::memcpy(window.heap() + nodes[i] + 8, &kNode, s.klass_bytes);
     refer(nodes[i] + first, r.pick(nodes));
     refer(at + first + uint64_t{i} * s.oop_bytes, nodes[i]);
@@ -73,6 +79,13 @@ void run(uint64_t seed, bool pauses) {
   o.timing.least = uint32_t(r.between(2, 300));
   o.timing.most = o.timing.least + uint32_t(r.below(100));
   o.timing.seed = r.next();
+  if (kind.live_late) {
+    const merapi_area_desc& live = window.layout.area[MERAPI_AREA_LIVE];
+    const uint64_t late = r.between(2000, 5000);
+    o.late = [=](uint64_t, uint64_t address, bool write) {
+      return !write && address - live.offset < live.size ? late : 0;
+    };
+  }
   RtlMachine m(&window, o);
   ASSERT_TRUE(m.attach());
   m.begin(0);
@@ -81,7 +94,7 @@ void run(uint64_t seed, bool pauses) {
   ASSERT_TRUE(m.run_until(
       [&] {
         m.complete();
-        if (pauses && m.simulation->cycles() >= next && !m.idle()) {
+        if (kind.pauses && m.simulation->cycles() >= next && !m.idle()) {
           m.request_pause();
           EXPECT_TRUE(m.run_until([&] { return m.pause_acknowledged(); }, kPatience));
           m.resume();
@@ -92,22 +105,24 @@ void run(uint64_t seed, bool pauses) {
       },
       kPatience));
   ASSERT_EQ(m.fault().code, 0u) << merapi_fault_name(m.fault().code) << std::hex << " " << m.fault().address;
-  const uint64_t array_words = (first + uint64_t{kNodes} * s.oop_bytes + 255) / 256 * 256 / 8;
+  const uint64_t array_words = (first + uint64_t{count} * s.oop_bytes + 255) / 256 * 256 / 8;
   EXPECT_EQ(window.live()[0], array_words);
   for (uint64_t n : nodes) {
     EXPECT_TRUE(window.marked(0, n)) << std::hex << n;
     EXPECT_EQ(window.live()[n >> s.region_log2], 256u / 8) << "region " << (n >> s.region_log2);
   }
-  EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), kNodes + 1);
-  EXPECT_EQ(m.counter(MERAPI_COUNTER_LIVE_WORDS), array_words + kNodes * 256 / 8);
+  EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), count + 1);
+  EXPECT_EQ(m.counter(MERAPI_COUNTER_LIVE_WORDS), array_words + count * 256 / 8);
 }
 
-void run_seeds(bool pauses) {
-  each_seed([&](uint64_t seed) { run(seed, pauses); });
+void run_seeds(const Kind& kind) {
+  each_seed([&](uint64_t seed) { run(seed, kind); });
 }
 
-TEST(RtlScattered, EverythingMisses) { run_seeds(false); }
-TEST(RtlScattered, EverythingMissesAndIsWrittenBack) { run_seeds(true); }
+TEST(RtlScattered, EverythingMisses) { run_seeds({}); }
+TEST(RtlScattered, EverythingMissesAndIsWrittenBack) { run_seeds({.pauses = true}); }
+// As many lines of live words are on their way as can be, and objects wait for one of them.
+TEST(RtlScattered, LiveWordsComeLate) { run_seeds({.live_late = true, .nodes = 60}); }
 
 }  // namespace
 }  // namespace merapi::sim::rtl::test

@@ -23,7 +23,16 @@ TEST(RtlPowerUp, MemoriesHoldAnything) {
   const std::string preset = chosen_preset();
   each_seed([&](uint64_t seed) {
     const merapi::sim::test::TraceKnobs knobs{.no_spill = seed % 3 == 0, .slow_host = seed % 4 == 0};
-    EXPECT_EQ(merapi::sim::test::random_trace(seed, knobs, rtl_devices(preset, {}, seed)), "");
+    EXPECT_EQ(merapi::sim::test::random_trace(seed, knobs, rtl_devices(preset, {.power_up = seed})), "");
+  });
+}
+
+// A memory that serves one area fast and another slowly: what is usually over first comes last.
+TEST(RtlUneven, EachAreaAtItsPace) {
+  const std::string preset = chosen_preset();
+  each_seed([&](uint64_t seed) {
+    const merapi::sim::test::TraceKnobs knobs{.no_spill = seed % 4 == 0, .slow_host = seed % 3 == 0};
+    EXPECT_EQ(merapi::sim::test::random_trace(seed, knobs, rtl_devices(preset, {.uneven = true})), "");
   });
 }
 

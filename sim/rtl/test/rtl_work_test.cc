@@ -251,7 +251,8 @@ TEST(RtlWorkRandom, Traces) {
     for (uint64_t seed = 1; seed <= 2; seed++) {
       const std::string name = "Random" + kind + std::to_string(seed);
       auto at_end = [&](RtlMachine* machine) { compare_with_record(name, work_of(machine)); };
-      EXPECT_EQ(merapi::sim::test::random_trace(seed, knobs, rtl_devices(chosen_preset(), at_end)), "") << name;
+      EXPECT_EQ(merapi::sim::test::random_trace(seed, knobs, rtl_devices(chosen_preset(), {.at_end = at_end})), "")
+          << name;
     }
   }
 }

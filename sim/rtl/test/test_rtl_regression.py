@@ -109,6 +109,11 @@ def test_power_up(preset):
     run("RtlPowerUp.*", preset)
 
 
+@pytest.mark.parametrize("preset", presets())
+def test_uneven_memory(preset):
+    run("RtlUneven.*", preset)
+
+
 def test_invariants_are_in_the_program():
     """They are modules that something must bind to the design: compiling them is not enough."""
     assert PROGRAM.read_bytes().count(b"Assertion failed") >= 10
@@ -116,7 +121,7 @@ def test_invariants_are_in_the_program():
 
 def test_faults():
     run("RtlFault.*:RtlFaultNarrowKlass.*:RtlFaultWideKlass.*:RtlFaultHeapAtZero.*:RtlHighFault.*", "sim-small")
-    run("MemoryErrors.*:AbortErrors.*:RtlErrors.*:RtlConfig.*", "sim-small")
+    run("MemoryErrors.*:AbortErrors.*:RtlErrors.*:RtlGuard.*:RtlConfig.*", "sim-small")
 
 
 @pytest.mark.parametrize("case", SOME_SEEDS)

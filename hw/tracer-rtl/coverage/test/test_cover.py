@@ -131,6 +131,36 @@ def test_all_is_reached(counted):
     assert "states: 1 of 1" in done.stdout
 
 
+def explain(counted, *exceptions):
+    (counted.folder / "explained.json").write_text(json.dumps(exceptions))
+
+
+def test_what_was_not_reached_is_explained(counted):
+    waits = point("user/Control_waits_covered", "cover_io_in", "control.waits_covered", 0)
+    done = counted(waits)
+    assert done.returncode == 1
+    assert "not reached: control io_in waits" in done.stderr
+    explain(counted, {"point": "control io_in waits", "why": "it is always ready"})
+    done = counted(waits)
+    assert done.returncode == 0, done.stderr
+    assert "handshakes that wait: 0 of 1" in done.stdout
+    explain(counted, {"point": "control io_out waits", "why": "it has another name"})
+    done = counted()
+    assert done.returncode == 1
+    assert "explained, and no point: control io_out waits" in done.stderr
+
+
+def test_what_must_never_be_is_not_counted_and_fails_when_it_is_met(counted):
+    explain(counted, {"point": "control io_in waits", "never": True, "why": "it is offered when it is taken"})
+    done = counted(point("user/Control_waits_covered", "cover_io_in", "control.waits_covered", 0))
+    assert done.returncode == 0, done.stderr
+    assert "handshakes that wait: 0 of 0" in done.stdout
+    assert "what must never be met: 1, met: 0" in done.stdout
+    done = counted(point("user/Control_waits_covered", "cover_io_in", "control.waits_covered", 3))
+    assert done.returncode == 1
+    assert "must never be, but reached: control io_in waits" in done.stderr
+
+
 @pytest.mark.parametrize("kind", cover.LEAST)
 def test_counts_without_points_of_a_kind_are_too_few(counted, kind):
     done = counted(kinds=[k for k in cover.LEAST if k != kind])

@@ -33,6 +33,14 @@ bool is_number(const char* text) {
   return *text != '\0' && std::all_of(text, text + strlen(text), [](unsigned char c) { return isdigit(c) != 0; });
 }
 
+// By a signal or a debugger, as /proc/PID/stat has it behind the command's last parenthesis.
+bool is_stopped(int pid) {
+  std::string text;
+  read_text("/proc/" + std::to_string(pid) + "/stat", &text);
+  const size_t at = text.rfind(") ");
+  return at != std::string::npos && at + 2 < text.size() && (text[at + 2] == 'T' || text[at + 2] == 't');
+}
+
 struct Descriptor {
   int pid;
   std::string path;    // /proc/PID/fd/N
@@ -274,16 +282,27 @@ std::vector<DeviceProcess> device_processes(const std::vector<UsedWindow>& windo
   return found;
 }
 
-bool socket_answers(const std::string& path) {
+Listener listener_at(const std::string& path) {
+  Listener found;
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
-  if (path.size() >= sizeof address.sun_path) return false;
+  if (path.size() >= sizeof address.sun_path) return found;
   memcpy(address.sun_path, path.c_str(), path.size());
   const int probe = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  if (probe < 0) return false;
-  const bool live = connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0 || errno == EAGAIN;
+  if (probe < 0) return found;
+  if (connect(probe, reinterpret_cast<const sockaddr*>(&address), sizeof address) == 0) {
+    found.there = true;
+    ucred peer{};
+    socklen_t size = sizeof peer;
+    if (getsockopt(probe, SOL_SOCKET, SO_PEERCRED, &peer, &size) == 0) found.pid = peer.pid;
+  } else {
+    found.there = errno == EAGAIN;
+  }
   close(probe);
-  return live;
+  found.stopped = found.pid != 0 && is_stopped(found.pid);
+  return found;
 }
+
+bool socket_answers(const std::string& path) { return listener_at(path).there; }
 
 }  // namespace merapi::cli

@@ -68,7 +68,14 @@ struct DeviceProcess {
 };
 std::vector<DeviceProcess> device_processes(const std::vector<UsedWindow>& windows);
 
-// Does a process listen at this unix socket? Connects and says nothing, which devices take for a look.
+// Who listens at a unix socket.
+struct Listener {
+  bool there = false;
+  int pid = 0;           // 0: not known, since so many wait that nobody else may connect
+  bool stopped = false;  // by a signal or a debugger: it accepts nobody before it goes on
+};
+// Connects and says nothing, which devices take for a look.
+Listener listener_at(const std::string& path);
 bool socket_answers(const std::string& path);
 
 }  // namespace merapi::cli

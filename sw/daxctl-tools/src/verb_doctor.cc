@@ -186,8 +186,13 @@ void check_windows(Findings* f) {
 void check_device_process(Findings* f) {
   const std::string socket = default_socket();
   struct stat status {};
-  if (socket_answers(socket))
-    f->add("device process", Verdict::kGood, "answers at " + socket);
+  const Listener listener = listener_at(socket);
+  if (listener.stopped)
+    f->add("device process", Verdict::kBad,
+           "process " + std::to_string(listener.pid) + " at " + socket + " is stopped: it traces nothing",
+           "kill -CONT " + std::to_string(listener.pid));
+  else if (listener.there)
+    f->add("device process", Verdict::kGood, "listens at " + socket);
   else if (stat(socket.c_str(), &status) == 0)
     f->add("device process", Verdict::kNote, "a socket without a process at " + socket,
            "nothing: 'merapi run' replaces it");

@@ -2,6 +2,7 @@
 """merapi doctor: each failure that users meet, with its remedy."""
 
 import os
+import signal
 
 import pytest
 from cli_harness import FOUND, OK, MockSystem, binary, merapi, merapi_of_nobody
@@ -30,6 +31,23 @@ def test_another_device_is_not_the_one_of_runs(window_file, folder, start):
     served.wait_line("ready")
     env = {"MERAPI_SOCKET": str(folder / "s")}
     assert finding(merapi("doctor", "--json", env=env), "device process")["found"].startswith(f"none at {folder}/s;")
+
+
+def test_device_process_that_is_stopped(folder, start):
+    """The kernel lets others connect to it all the same."""
+    env = {"MERAPI_SOCKET": str(folder / "s")}
+    served = start(binary("merapi-device"), "--model", "--socket", folder / "s")
+    served.wait_line("ready")
+    one = finding(merapi("doctor", "--json", env=env), "device process")
+    assert (one["verdict"], one["found"]) == ("ok", f"listens at {folder}/s")
+    os.kill(served.pid, signal.SIGSTOP)
+    done = merapi("doctor", "--json", env=env)
+    os.kill(served.pid, signal.SIGCONT)
+    assert done.status == FOUND
+    one = finding(done, "device process")
+    assert one["verdict"] == "problem"
+    assert one["found"] == f"process {served.pid} at {folder}/s is stopped: it traces nothing"
+    assert one["remedy"] == f"kill -CONT {served.pid}"
 
 
 def problem(system, check, remedy):

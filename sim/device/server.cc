@@ -19,6 +19,9 @@ namespace {
 // Connections that cannot be accepted stay in the listener, which would call for it without end.
 constexpr std::chrono::milliseconds kAcceptPause{100};
 
+// Hosts taken or refused before signals and windows that have ended get their turn: there may be new ones without end.
+constexpr int kHostsAtOnce = 64;
+
 // Of who reads the last lines.
 constexpr std::chrono::milliseconds kReaderPatience{100};
 
@@ -92,8 +95,8 @@ bool Server::open_windows() {
   return true;
 }
 
-void Server::accept_all() {
-  for (;;) {
+void Server::accept_some() {
+  for (int i = 0; i < kHostsAtOnce; i++) {
     merapi_error error{};
     merapi_lease* lease = nullptr;
     int status = merapi_accept(listener_, &lease, &error);
@@ -164,7 +167,7 @@ int Server::run() {
       return kExitClean;
     }
     if (fds[1].revents != 0) reap();
-    if (fds[2].revents != 0) accept_all();
+    if (fds[2].revents != 0) accept_some();
     if (listener_ == nullptr && contexts_.empty()) {
       spdlog::error("no window is left to serve");
       return kExitNothing;

@@ -27,7 +27,7 @@ class Server {
   using Clock = std::chrono::steady_clock;
   bool open_windows();
   bool start(merapi_lease* lease, std::string name);
-  void accept_all();
+  void accept_some();
   // Milliseconds for poll(2): until accept_again_ while exhausted, else without end.
   int patience() const;
   void reap();

@@ -10,6 +10,7 @@ import signal
 import socket as sockets
 import struct
 import subprocess
+import sys
 import time
 
 import pytest
@@ -188,6 +189,35 @@ def test_a_host_that_takes_its_time(start, folder):
     device.wait_event("began")
     slow.close()
     device.wait_event("ended")
+
+
+# Comes and goes; with a message it is refused, without one nobody is told.
+VISITS = """
+import socket, sys
+while True:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK) as host:
+        try:
+            host.connect(sys.argv[1])
+            host.send(sys.argv[2].encode())
+        except OSError:
+            pass
+"""
+
+
+@pytest.mark.parametrize("message", ["", "no hello"])
+def test_hosts_without_end_do_not_keep_it_from_signals(start, folder, message):
+    """It took one after the other as long as there was one, and nothing but SIGKILL ended it."""
+    device = start("--socket", folder / "s")
+    device.wait_event("ready")
+    visitors = [subprocess.Popen([sys.executable, "-c", VISITS, folder / "s", message]) for _ in range(3)]
+    try:
+        time.sleep(1)
+        assert device.status() == []
+        assert device.stop() == 0
+    finally:
+        for visitor in visitors:
+            visitor.kill()
+            visitor.wait()
 
 
 def test_out_of_descriptors(start, probes, folder):

@@ -29,6 +29,8 @@
 #define SILENT_MAX 64
 #define HELLO_SECONDS 5
 #define HELLO_NS (HELLO_SECONDS * UINT64_C(1000000000))
+/* Connections dealt with in one call: there may be new ones without end, and who calls has other things to do. */
+#define LOOKS_MAX 256
 
 struct silent {
   int connection;
@@ -255,7 +257,7 @@ static int take_connection(struct merapi_listener* listener, struct merapi_error
 
 int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error) {
   *lease = NULL;
-  for (;;) {
+  for (int looks = 0; looks < LOOKS_MAX; looks++) {
     struct epoll_event event;
     const int count = epoll_wait(listener->epoll, &event, 1, 0);
     if (count < 0 && errno == EINTR) continue;
@@ -273,4 +275,5 @@ int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease,
                          listener->path.path);
     }
   }
+  return -EAGAIN; /* the descriptor stays readable as long as there is more */
 }

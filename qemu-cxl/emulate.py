@@ -227,6 +227,7 @@ def main():
         return 0
     args.packages = args.packages or PACKAGES[args.device]
     check_inputs(args)
+    host_run.print_anything()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, host_run.stop_on_signal)
     out = args.folder / "out"

@@ -112,16 +112,16 @@ class Console:
 
     def __init__(self):
         self.lock = threading.Lock()
-        self.closed = False  # nobody reads what is printed
+        self.lost = None  # why nothing more can be printed: nobody reads it, the disk is full
 
     def say(self, text):
         with self.lock:
-            if self.closed:
+            if self.lost:
                 return
             try:
                 print(text, flush=True)
-            except BrokenPipeError:
-                self.closed = True
+            except OSError as error:
+                self.lost = error
 
     def copy(self, stream, mark):
         """To the end of the stream, read or not: a program whose pipe is full does not end."""
@@ -163,7 +163,8 @@ class Watcher:
 
 
 def run_java(java, arguments, log_path):
-    """Run the program to its end. Returns (status, log). BrokenPipeError when nobody reads its output any more."""
+    """Run the program to its end. Returns (status, log). OSError when its output cannot be printed any more:
+    BrokenPipeError when nobody reads it."""
     console = Console()
     watcher = Watcher(log_path, console)
     process = subprocess.Popen(
@@ -181,7 +182,7 @@ def run_java(java, arguments, log_path):
     try:
         for thread in threads:
             thread.start()
-        while process.poll() is None and not console.closed:
+        while process.poll() is None and not console.lost:
             watcher.poll()
             time.sleep(0.05)
     finally:
@@ -189,8 +190,8 @@ def run_java(java, arguments, log_path):
         for thread in threads:
             thread.join(5)
         watcher.end()
-    if console.closed:
-        raise BrokenPipeError
+    if console.lost:
+        raise console.lost
     return process.returncode, watcher.log
 
 
@@ -208,6 +209,11 @@ def leave_streams():
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
+
+
+def print_anything():
+    """What a program prints may have characters that the user's locale has not: they are shown as \\u20ac."""
+    sys.stdout.reconfigure(errors="backslashreplace")
 
 
 def device_options(args):
@@ -305,6 +311,7 @@ def main():
         fail(str(error), 2)
     if args.check:
         return 0
+    print_anything()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop_on_signal)
     OUT.mkdir(parents=True, exist_ok=True)

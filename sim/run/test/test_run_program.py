@@ -3,6 +3,7 @@
 
 import contextlib
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -127,6 +128,38 @@ def test_output_that_nobody_reads_ends_the_run(tmp_path, end):
         finally:
             run.kill()
     assert not any(Path(f"/proc/{pid}").exists() for pid in pids.read_text().split())
+
+
+MUCH = "i=0; while [ $i -lt 3000 ]; do echo $i 0123456789012345678901234567890123456789; i=$((i+1)); done"
+
+
+def test_output_that_the_locale_does_not_know(tmp_path):
+    """The thread that prints ended, and the program waited for room in its pipe without end."""
+    program(tmp_path / "jdk/bin/java", f"#!/bin/sh\nprintf '\\342\\202\\254\\n'\n{MUCH}\nexit 3\n")
+    command = [sys.executable, ROOT / "sim/run/run.py", "--jdk", tmp_path / "jdk", "--app", "Main"]
+    environment = {**os.environ, "PYTHONIOENCODING": "ascii"}
+    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 3, done.stderr
+    assert "  | \\u20ac\n" in done.stdout and "  | 2999 0123" in done.stdout
+    assert "Traceback" not in done.stderr
+
+
+def test_output_that_finds_no_room_ends_the_run(tmp_path):
+    """As on a disk that gets full: the program is ended, and the reason is told."""
+    program(tmp_path / "jdk/bin/java", f"#!/bin/sh\n{MUCH}\nexec sleep 1000\n")
+    command = [sys.executable, ROOT / "sim/run/run.py", "--jdk", tmp_path / "jdk", "--app", "Main"]
+    with open(tmp_path / "out", "w") as file:
+        done = subprocess.run(
+            command,
+            cwd=ROOT,
+            stdout=file,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=60,
+            preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (20000, 20000)),
+        )
+    assert done.returncode == 1, done.stderr
+    assert "File too large" in done.stderr
 
 
 # A java that writes these lines to the log of the runner's -Xlog flag.

@@ -62,6 +62,30 @@ void print(const json& value) {
   flush_output();
 }
 
+// Those of ASCII, and the second set (U+0080 to U+009f), which UTF-8 has as 0xc2 and a byte.
+json shown(json value) {
+  if (value.is_structured()) {
+    for (json& part : value) part = shown(std::move(part));
+    return value;
+  }
+  if (!value.is_string()) return value;
+  std::string text;
+  bool second = false;  // behind 0xc2
+  for (const char c : value.get_ref<const std::string&>()) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f || (second && byte < 0xa0)) {
+      char escape[8];
+      snprintf(escape, sizeof escape, "\\x%02x", byte);
+      if (byte >= 0x80) text.pop_back();
+      text += escape;
+    } else {
+      text += c;
+    }
+    second = byte == 0xc2;
+  }
+  return text;
+}
+
 std::string human_bytes(uint64_t bytes) {
   static const char* const kUnits[] = {"B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB"};
   double value = double(bytes);

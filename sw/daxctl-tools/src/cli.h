@@ -42,6 +42,9 @@ Failure system_failure(int error_number, const std::string& what);
 void say(const std::string& text);
 // JSON on stdout, with a line end.
 void print(const json& value);
+// `value` as people are shown it: in its texts, keys apart, control characters are escaped (\x1b). Names of windows,
+// devices and processes are anybody's, and those characters are commands for a terminal.
+json shown(json value);
 // 1572864 as "1.5 MiB".
 std::string human_bytes(uint64_t bytes);
 // 1234567 as "1.23 M".

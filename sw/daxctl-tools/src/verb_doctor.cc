@@ -216,7 +216,7 @@ int doctor(const Options& o) {
   if (o.as_json) {
     print(f.all());
   } else {
-    for (const json& one : f.all()) {
+    for (const json& one : shown(f.all())) {
       printf("%-8s %s: %s\n", one["verdict"].get<std::string>().c_str(), one["check"].get<std::string>().c_str(),
              one["found"].get<std::string>().c_str());
       if (one.contains("remedy")) printf("         -> %s\n", one["remedy"].get<std::string>().c_str());

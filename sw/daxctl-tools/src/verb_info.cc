@@ -129,8 +129,8 @@ void show_window(const json& w) {
 }
 
 void show_image(const json& i) {
-  printf("image       %s (%s, for a window of %s)\n", text_of(i["name"]).c_str(), human_bytes(i["file_bytes"]).c_str(),
-         human_bytes(i["window_bytes"]).c_str());
+  printf("image       %s (%s, for a window of %s)\n", text_of(shown(i["name"])).c_str(),
+         human_bytes(i["file_bytes"]).c_str(), human_bytes(i["window_bytes"]).c_str());
   printf("heap        %s in regions of %s, greys in bitmap %u\n", human_bytes(i["heap_bytes"]).c_str(),
          human_bytes(i["region_bytes"]).c_str(), i["bitmap"].get<unsigned>());
   printf("answers     %" PRIu64 " objects, %" PRIu64 " klasses, %" PRIu64 " references\n",
@@ -147,7 +147,7 @@ int info(const Options& o) {
   } else if (image) {
     show_image(found);
   } else {
-    show_window(found);
+    show_window(shown(found));
   }
   return kOk;
 }

@@ -190,7 +190,7 @@ int list(const Options& o) {
     print(all);
     return kOk;
   }
-  show(all);
+  show(shown(all));
   bool nothing = true;
   for (const json& part : all) nothing &= part.empty();
   if (nothing) say("found no expander, dax device, window or tracer; 'merapi doctor' says what is missing");

@@ -66,9 +66,10 @@ int replay_in(const std::string& name, const Image& image, const Options& o) {
       good &= d.none();
     }
     if (!o.as_json)
-      printf("%s (%s): %s objects, %s references, %s live, %.3f ms%s\n", run["device"].get<std::string>().c_str(),
-             run["kind"].get<std::string>().c_str(), human_count(run["objects"]).c_str(),
-             human_count(run["references"]).c_str(), human_bytes(run["live_bytes"]).c_str(), run["ms"].get<double>(),
+      printf("%s (%s): %s objects, %s references, %s live, %.3f ms%s\n",
+             shown(run["device"]).get<std::string>().c_str(), run["kind"].get<std::string>().c_str(),
+             human_count(run["objects"]).c_str(), human_count(run["references"]).c_str(),
+             human_bytes(run["live_bytes"]).c_str(), run["ms"].get<double>(),
              !o.verify                           ? ""
              : run["verify"]["same"].get<bool>() ? ", as computed on the CPU"
                                                  : ", NOT as computed on the CPU");

@@ -263,7 +263,7 @@ int top(const Options& o) {
     if (o.as_json) {
       print(all);
     } else {
-      show(all, screen);
+      show(shown(all), screen);
     }
     begin();
   } while (!o.once && flush_output());

@@ -28,10 +28,11 @@ int run_trace(const TraceVerb& o) {
   const Window window(window_that_stays(o.window), nullptr, 0);
   graph::TraceResult traced;
   graph::trace(window, graph::Answers(), o.trace, &traced);
-  const json result = describe_trace(traced);
+  json result = describe_trace(traced);
   if (o.as_json) {
     print(result);
   } else {
+    result = shown(std::move(result));
     printf("%s (%s): cycle %u, %s objects, %s references, %s live, %zu deferred, %.3f ms\n",
            result["device"].get<std::string>().c_str(), result["kind"].get<std::string>().c_str(), traced.cycle,
            human_count(result["objects"]).c_str(), human_count(result["references"]).c_str(),
@@ -55,7 +56,8 @@ int run_reset(const ResetVerb& o) {
   if (o.as_json) {
     print({{"window", window.name()}, {"generation", control.host_index.generation}, {"device", device}});
   } else {
-    printf("%s: %s answers, generation %llu, %s\n", window.name().c_str(), device["name"].get<std::string>().c_str(),
+    printf("%s: %s answers, generation %llu, %s\n", window.name().c_str(),
+           shown(device["name"]).get<std::string>().c_str(),
            static_cast<unsigned long long>(control.host_index.generation), device["state"].get<std::string>().c_str());
   }
   return kOk;

@@ -356,6 +356,22 @@ def test_list_shows_the_window_of_another_mount_namespace(window_file, folder, s
     assert merapi("info", window["window"]).status == OK
 
 
+def test_names_of_others_are_no_commands_for_a_terminal(folder, start):
+    """A window's path, a device's name: whoever looks at them had them carried out, or read lines that others wrote."""
+    path = folder / "w\x1b]0;title\x07\nwindow  another \u009b2K \u00e9"
+    assert merapi("create-window", f"file:{path}", "--heap", "16M").status == OK
+    device = start(binary("merapi-device"), "--model", "--name", "a\x1b[31m\nb\x7f", "--window", path)
+    device.wait_line("ready")
+    reset = merapi("reset", f"file:{path}")
+    done = [merapi("list"), merapi("info", path), merapi("top", "--once", "--interval", "0.05"), merapi("doctor")]
+    for one in done:
+        assert not set(one.out) & {*map(chr, range(32)), "\x7f", "\x9b"} - {"\n"}, one.out
+    named = r"w\x1b]0;title\x07\x0awindow  another \x9b2K " + "\u00e9"
+    assert named in done[0].out and named in done[1].out and named in done[3].out
+    assert r"a\x1b[31m\x0ab\x7f" in done[0].out and r"a\x1b[31m\x0ab\x7f" in done[1].out and r"a\x1b[31m" in reset.out
+    assert merapi("info", path, "--json").json()["device"]["name"] == "a\x1b[31m\nb\x7f"
+
+
 def test_json_is_parsable_and_alone_on_stdout(window_file):
     done = merapi("info", window_file, "--json")
     json.loads(done.out)

@@ -12,6 +12,7 @@
 #include "sim/replay/replay.h"
 #include "sim/replay/room.h"
 #include "sw/cli/command_line.h"
+#include "sw/cli/json_text.h"
 
 namespace {
 
@@ -30,7 +31,7 @@ void write_aged(const std::string& from, const std::string& to, const AgeOptions
   if (!traced.problem.empty()) throw std::runtime_error("the image does not replay: " + traced.problem);
   AgedAnswers aged;
   AgeResult result = age(window, image.bitmap(), image.answers(), greys, options, &aged);
-  nlohmann::json text = nlohmann::json::parse(image.text(), nullptr, false);
+  nlohmann::json text = merapi::cli::parse_json(image.text());
   if (!text.is_object()) text = nlohmann::json::object();
   text["aged_percent"] = options.percent;
   text["aged_seed"] = options.seed;

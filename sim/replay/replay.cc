@@ -11,6 +11,7 @@
 #include "graph/closure.h"
 #include "graph/names.h"
 #include "sim/device/simulated_tracer.h"
+#include "sw/cli/json_text.h"
 
 namespace merapi::sim {
 namespace {
@@ -82,7 +83,7 @@ ReplayResult replay(const graph::Image& image, const graph::Window& window, cons
   ReplayResult result;
   result.rtl_preset = options.rtl_preset;
   result.memory = options.memory;
-  const json text = json::parse(image.text(), nullptr, false);
+  const json text = cli::parse_json(image.text());
   // Anybody's text: what is no number says nothing.
   if (const auto g1 = text.find("g1_mark_ms"); text.is_object() && g1 != text.end() && g1->is_number())
     result.g1_seconds = g1->get<double>() / 1e3;

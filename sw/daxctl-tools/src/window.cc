@@ -13,6 +13,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "cli/json_text.h"
 #include "graph/names.h"
 
 namespace merapi::cli {
@@ -103,7 +104,7 @@ ControlPage::ControlPage(const Window& window) {
 }
 
 json image_text(const Image& image) {
-  json value = json::parse(image.text(), nullptr, false);
+  json value = parse_json(image.text());
   if (value.is_object()) return value;
   return {{"text", image.text()}};
 }

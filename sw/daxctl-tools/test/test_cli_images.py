@@ -88,6 +88,27 @@ def test_text_that_is_not_utf8(image):
     assert "h\ufffd\ufffdf" in str(merapi("info", image, "--json").json()["text"])
 
 
+def test_text_that_is_too_deep(image, folder):
+    """What prints it calls itself for each level, and ran out of stack."""
+    text = b'{"a": ' + b"[" * 100000 + b"]" * 100000 + b"}\0"
+    data = image.read_bytes()
+    extents, _, answers, references, old = struct.unpack_from("<5Q", data, 24)
+    at = 128 + 16 * extents + 8 * answers + 8 * (answers + 1) + 8 * references + answers
+    tables = data[128:at] + text
+    tables += bytes(-(128 + len(tables)) % 4096)
+    header = bytearray(data[:128])
+    struct.pack_into("<Q", header, 56, len(text))
+    struct.pack_into("<Q", header, 72, checksum(tables))
+    struct.pack_into("<Q", header, 120, checksum(header[:120]))
+    image.write_bytes(header + tables + data[-(-(at + old) // 4096) * 4096 :])
+    done = merapi("info", image, "--json")
+    assert done.status == OK, done.err
+    assert done.json()["text"] == {"text": text[:-1].decode()}
+    assert merapi("info", image).status == OK
+    aged = subprocess.run([binary("merapi-age"), image, folder / "aged"], capture_output=True, text=True, timeout=60)
+    assert aged.returncode == 0, aged.stderr
+
+
 def test_verify_agrees_with_the_model(image, device):
     done = merapi("verify", image, "--socket", device.socket, "--repeat", "2", "--json")
     assert done.status == OK, done.err

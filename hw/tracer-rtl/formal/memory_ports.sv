@@ -5,8 +5,9 @@
 //
 // Proved: every answer belongs to a request, each request of reader 0 gets one answer under its own tag and that answer
 // is the memory's or zero; what is offered to the memory stays offered until it is taken; no read leaves the window, no
-// write leaves the granted lines; address and data of a write leave in pairs; and when it is quiet, nothing of the
-// watched clients is outstanding.
+// write leaves the granted lines; address and data of a write leave in pairs; an error of the memory is a
+// fault in the cycle in which its answer is given, without its data; and when it is quiet, nothing of the watched clients
+// is outstanding.
 module memory_ports (
     input clock,
     input ask,
@@ -23,6 +24,7 @@ module memory_ports (
     input w_ready,
     input b_valid,
     input [6:0] b_id,
+    input [1:0] b_resp,
     input suppress,
     input block,
     input [35:0] first,
@@ -53,7 +55,7 @@ module memory_ports (
   reg [2:0] asks_line, puts_line;
   wire ask_ready, put_ready, answer, done, ar_valid, aw_valid, w_valid, fault, quiet;
   wire [3:0] answer_tag, done_tag, code;
-  wire [511:0] data;
+  wire [511:0] data, w_data;
   wire [7:0] ar_id;
   wire [6:0] aw_id;
   wire [41:0] ar_addr, aw_addr;
@@ -93,9 +95,10 @@ module memory_ports (
       .io_axi_0_aw_bits_addr(aw_addr),
       .io_axi_0_w_ready(w_ready),
       .io_axi_0_w_valid(w_valid),
+      .io_axi_0_w_bits_data(w_data),
       .io_axi_0_b_valid(b_fire),
       .io_axi_0_b_bits_id(b_id),
-      .io_axi_0_b_bits_resp(2'b0),
+      .io_axi_0_b_bits_resp(b_resp),
       .io_windowLines(lines),
       .io_grants_0_valid(1'b0),
       .io_grants_1_valid(grant),
@@ -116,6 +119,8 @@ module memory_ports (
   reg [7:0] ar_id_was;
   reg [6:0] aw_id_was;
   reg [41:0] ar_was, aw_was;
+  reg [511:0] w_was;
+  reg wrong = 0, wrong_data = 0;  // an error came in the cycle before
   reg [1:0] ahead = 0;  // writes whose address left, less those whose data left; from one
   wire [35:0] aw_line = aw_addr[41:6];
   wire aw_fire = aw_valid && aw_take;
@@ -149,6 +154,9 @@ module memory_ports (
       aw_id_was <= aw_id;
       aw_was <= aw_addr;
       w_held <= w_valid && !w_ready;
+      w_was <= w_data;
+      wrong_data <= r_fire && r_resp[1];
+      wrong <= (r_fire && r_resp[1]) || (b_fire && b_resp[1]);
 
       if (answer) asked_for : assert (asked[answer_tag] && (data == 0 || data == {503'b0, 1'b1, 4'b0, answer_tag}));
       if (done) stored_before : assert (stored[done_tag]);
@@ -156,7 +164,9 @@ module memory_ports (
       if (aw_valid) writes_granted : assert (aw_line < 7 && grant && aw_line >= grant_first && {1'b0, aw_line} < grant_end);
       if (ar_held) ar_stays : assert (ar_valid && ar_addr == ar_was && ar_id == ar_id_was);
       if (aw_held) aw_stays : assert (aw_valid && aw_addr == aw_was && aw_id == aw_id_was);
-      if (w_held) w_stays : assert (w_valid);
+      if (w_held) w_stays : assert (w_valid && w_data == w_was);
+      if (wrong) told : assert (fault);
+      if (answer && wrong_data) nothing_of_it : assert (data == 0);
       pairs : assert (ahead != 2);
       if (quiet) nothing_left : assert (asked == 0 && stored == 0);
     end

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The pins of a Verilated class's AXI ports, and what a memory does at them in a cycle: back-pressure, stalls, and that
-// what was offered stays offered.
+// what was offered stays offered. With MERAPI_PORT_RULES the tracer's side is judged in every cycle.
 #ifndef MERAPI_SIM_RTL_VERILATED_PORTS_H_
 #define MERAPI_SIM_RTL_VERILATED_PORTS_H_
 
@@ -10,37 +10,49 @@
 #include <utility>
 
 #include "sim/rtl/axi_memory.h"
+#include "sim/rtl/port_rules.h"
+
+#ifndef MERAPI_PORT_RULES
+#define MERAPI_PORT_RULES 0
+#endif
 
 namespace merapi::sim::rtl {
 
 template <typename V, unsigned kPort>
 struct Pins;
 
-#define MERAPI_AXI_PINS(n)                                  \
-  template <typename V>                                     \
-  struct Pins<V, n> {                                       \
-    V& v;                                                   \
-    auto& ar_valid() { return v.io_axi_##n##_ar_valid; }    \
-    auto& ar_ready() { return v.io_axi_##n##_ar_ready; }    \
-    auto& ar_id() { return v.io_axi_##n##_ar_bits_id; }     \
-    auto& ar_addr() { return v.io_axi_##n##_ar_bits_addr; } \
-    auto& r_valid() { return v.io_axi_##n##_r_valid; }      \
-    auto& r_ready() { return v.io_axi_##n##_r_ready; }      \
-    auto& r_id() { return v.io_axi_##n##_r_bits_id; }       \
-    auto& r_data() { return v.io_axi_##n##_r_bits_data; }   \
-    auto& r_resp() { return v.io_axi_##n##_r_bits_resp; }   \
-    auto& aw_valid() { return v.io_axi_##n##_aw_valid; }    \
-    auto& aw_ready() { return v.io_axi_##n##_aw_ready; }    \
-    auto& aw_id() { return v.io_axi_##n##_aw_bits_id; }     \
-    auto& aw_addr() { return v.io_axi_##n##_aw_bits_addr; } \
-    auto& w_valid() { return v.io_axi_##n##_w_valid; }      \
-    auto& w_ready() { return v.io_axi_##n##_w_ready; }      \
-    auto& w_data() { return v.io_axi_##n##_w_bits_data; }   \
-    auto& w_strb() { return v.io_axi_##n##_w_bits_strb; }   \
-    auto& b_valid() { return v.io_axi_##n##_b_valid; }      \
-    auto& b_ready() { return v.io_axi_##n##_b_ready; }      \
-    auto& b_id() { return v.io_axi_##n##_b_bits_id; }       \
-    auto& b_resp() { return v.io_axi_##n##_b_bits_resp; }   \
+#define MERAPI_AXI_PINS(n)                                                                                             \
+  template <typename V>                                                                                                \
+  struct Pins<V, n> {                                                                                                  \
+    V& v;                                                                                                              \
+    auto& ar_valid() { return v.io_axi_##n##_ar_valid; }                                                               \
+    auto& ar_ready() { return v.io_axi_##n##_ar_ready; }                                                               \
+    auto& ar_id() { return v.io_axi_##n##_ar_bits_id; }                                                                \
+    auto& ar_addr() { return v.io_axi_##n##_ar_bits_addr; }                                                            \
+    bool ar_is_line() {                                                                                                \
+      return v.io_axi_##n##_ar_bits_len == 0 && v.io_axi_##n##_ar_bits_size == 6 && v.io_axi_##n##_ar_bits_burst == 1; \
+    }                                                                                                                  \
+    auto& r_valid() { return v.io_axi_##n##_r_valid; }                                                                 \
+    auto& r_ready() { return v.io_axi_##n##_r_ready; }                                                                 \
+    auto& r_id() { return v.io_axi_##n##_r_bits_id; }                                                                  \
+    auto& r_data() { return v.io_axi_##n##_r_bits_data; }                                                              \
+    auto& r_resp() { return v.io_axi_##n##_r_bits_resp; }                                                              \
+    auto& aw_valid() { return v.io_axi_##n##_aw_valid; }                                                               \
+    auto& aw_ready() { return v.io_axi_##n##_aw_ready; }                                                               \
+    auto& aw_id() { return v.io_axi_##n##_aw_bits_id; }                                                                \
+    auto& aw_addr() { return v.io_axi_##n##_aw_bits_addr; }                                                            \
+    bool aw_is_line() {                                                                                                \
+      return v.io_axi_##n##_aw_bits_len == 0 && v.io_axi_##n##_aw_bits_size == 6 && v.io_axi_##n##_aw_bits_burst == 1; \
+    }                                                                                                                  \
+    auto& w_valid() { return v.io_axi_##n##_w_valid; }                                                                 \
+    auto& w_ready() { return v.io_axi_##n##_w_ready; }                                                                 \
+    auto& w_data() { return v.io_axi_##n##_w_bits_data; }                                                              \
+    auto& w_strb() { return v.io_axi_##n##_w_bits_strb; }                                                              \
+    auto& w_last() { return v.io_axi_##n##_w_bits_last; }                                                              \
+    auto& b_valid() { return v.io_axi_##n##_b_valid; }                                                                 \
+    auto& b_ready() { return v.io_axi_##n##_b_ready; }                                                                 \
+    auto& b_id() { return v.io_axi_##n##_b_bits_id; }                                                                  \
+    auto& b_resp() { return v.io_axi_##n##_b_bits_resp; }                                                              \
   };
 MERAPI_AXI_PINS(0)
 MERAPI_AXI_PINS(1)
@@ -74,6 +86,7 @@ class VerilatedPorts {
     std::deque<std::pair<uint32_t, uint64_t>> stores;
     std::deque<std::pair<Line, uint64_t>> data;
     bool r_offered = false, b_offered = false;
+    PortRules rules;
   };
   static constexpr size_t kSkid = 4;  // accesses that a port takes before the memory does
 
@@ -125,6 +138,7 @@ class VerilatedPorts {
   template <typename P>
   void sample(P pins, unsigned port) {
     PortState& s = state_[port];
+    if constexpr (MERAPI_PORT_RULES) judge(pins, &s);
     if (pins.ar_valid() && pins.ar_ready()) {
       if (options_.on_address) options_.on_address(pins.ar_id(), pins.ar_addr(), false);
       s.addresses.push_back({pins.ar_id(), pins.ar_addr()});
@@ -146,6 +160,17 @@ class VerilatedPorts {
       memory_->written(port).pop_front();
       s.b_offered = false;
     }
+  }
+
+  // An id is free in the cycle after its answer.
+  template <typename P>
+  static void judge(P pins, PortState* s) {
+    PortRules& rules = s->rules;
+    rules.reads.offered(pins.ar_valid(), pins.ar_ready(), pins.ar_id(), pins.ar_addr(), pins.ar_is_line());
+    rules.writes.offered(pins.aw_valid(), pins.aw_ready(), pins.aw_id(), pins.aw_addr(), pins.aw_is_line());
+    rules.data(pins.w_valid(), pins.w_ready(), &pins.w_data(), pins.w_strb() == ~uint64_t{0} && pins.w_last());
+    if (s->r_offered && pins.r_ready()) rules.reads.answered(pins.r_id());
+    if (s->b_offered && pins.b_ready()) rules.writes.answered(pins.b_id());
   }
 
   V* const v_;

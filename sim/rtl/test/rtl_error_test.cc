@@ -138,7 +138,6 @@ class RtlErrors : public DirectedHeap {
 
 TEST_F(RtlErrors, AnyReadOfABusyTracer) { run_seeds(false); }
 TEST_F(RtlErrors, AnyWriteOfABusyTracer) { run_seeds(true); }
-// While answers come one a cycle, what is no longer to be written must wait for its turn to be answered.
 // All that is written in some time is answered together, and a little before the host aborts.
 TEST_F(RtlErrors, AnAbortBeforeManyWritesAreAnswered) {
   each_seed([&](uint64_t seed) {
@@ -154,7 +153,18 @@ TEST_F(RtlErrors, AnAbortBeforeManyWritesAreAnswered) {
   });
 }
 
+// While answers come one a cycle, what is no longer to be written must wait for its turn to be answered.
 TEST_F(RtlErrors, AnyWriteOfManyThatAreAnsweredTogether) { run_seeds(true, true); }
+
+// What was offered when the error came stays offered (port_rules.h), though nobody needs it any more.
+TEST_F(RtlErrors, AnyReadWhileChannelsStandStill) {
+  options_.simulation.stall_percent = 60;
+  run_seeds(false);
+}
+TEST_F(RtlErrors, AnyWriteWhileChannelsStandStill) {
+  options_.simulation.stall_percent = 60;
+  run_seeds(true);
+}
 
 }  // namespace
 }  // namespace merapi::sim::rtl::test

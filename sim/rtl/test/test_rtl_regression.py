@@ -41,6 +41,7 @@ NOT_RECORDED = (
     "RtlHost.SleepsWhenNothingIsLeft",
     "RtlHostMemory.WhatIsReadWhereItIsGoneIsNotUsed",
     "RtlHostStatus.SumsOverAllCycles",
+    "RtlPortRules.",
     "RtlReplay.",
     "RtlPowerUp.",
 )
@@ -117,6 +118,10 @@ def test_uneven_memory(preset):
 def test_invariants_are_in_the_program():
     """They are modules that something must bind to the design: compiling them is not enough."""
     assert PROGRAM.read_bytes().count(b"Assertion failed") >= 10
+
+
+def test_what_a_port_is_held_to():
+    run("RtlPortRules.*", "sim-small")
 
 
 def test_faults():

@@ -51,7 +51,7 @@ trait ControlCommands { unit: Control =>
           when(fetch.io.entry.valid && !lookDue) { state := State.Fetch }
         }
         is(Verdict.Clear) {
-          // In a cycle the configuration is there; before the first one it is read for this command.
+          // In a cycle the configuration is there; outside of one it is read for this command.
           when(inCycle) { state := State.Begin }.otherwise {
             latchStart := true.B
             state      := State.Latch

@@ -80,6 +80,7 @@ TEST_F(RtlGuard, AnAddressThatTurnedOverIsNotWrittenTo) {
     }
     EXPECT_EQ(fault.code, uint32_t(to < window_.bytes ? MERAPI_FAULT_GUARD : MERAPI_FAULT_TRUNCATED));
     EXPECT_EQ(fault.address, to);
+    reached("fault", fault.code);
     (to < window_.bytes ? guarded : outside)++;
 
     machine_->abort();

@@ -231,6 +231,8 @@ bool G1MerapiMark::hand_over() {
          UINT64_FORMAT " submission entries taken", entries);
     return false;
   }
+  // Where nothing lies below a limit no other command follows.
+  G1MerapiLibrary::doorbell(_handle);
   return true;
 }
 

@@ -138,7 +138,7 @@ void shape_unknown(Target& t) { t.push(t.entry(MERAPI_COMP_SHAPE_SEEN, 0xFFFFFFF
 void flood(Target& t) {
   auto end = std::chrono::steady_clock::now() + std::chrono::milliseconds(200);
   while (std::chrono::steady_clock::now() < end) {
-    while (t.room() > 1) t.push(t.harmless());
+    t.chat();
     uint32_t pause = load(t.control.request->pause);
     store(t.control.ack->pause, pause);
     store(t.control.ack->resume, load(t.control.request->resume));
@@ -207,6 +207,7 @@ const std::vector<Fault> kFaults = {
     {"defer-misaligned", When::kTracing, After::kObey, defer_misaligned, "defers an address that no object can have"},
     {"shape-unknown", When::kTracing, After::kObey, shape_unknown, "has seen a klass word that nobody published"},
     {"flood", When::kTracing, After::kObey, flood, "keeps the completion ring full, then faults"},
+    {"chatter", When::kTracing, After::kChat, nothing, "keeps the completion ring full and traces no more"},
     {"fault-completion", When::kTracing, After::kObey, fault_completion, "reports a fault by a completion"},
     {"fault-record", When::kTracing, After::kObey, fault_record, "reports a fault in its record alone"},
     {"idle-early", When::kTracing, After::kIdle, nothing, "claims to be idle while greys are left"},

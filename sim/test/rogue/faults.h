@@ -24,6 +24,7 @@ enum class After {
   kIdle,    // obeys, and claims to be idle again after every submission
   kLate,    // acknowledges the next pause long after its patience, then goes on
   kHangUp,  // closes the connection and offers itself anew
+  kChat,    // obeys, and fills the completion ring with what says nothing whenever there is room
 };
 
 struct Fault {

@@ -104,6 +104,10 @@ bool Rogue::misbehave() {
       acknowledge();
       claim_idle();
       break;
+    case After::kChat:
+      acknowledge();
+      target_.chat();
+      return true;  // as fast as the host makes room
     case After::kLate:
       if (sim::load(target_.control.request->pause) != sim::load(target_.control.ack->pause)) {
         std::this_thread::sleep_for(std::chrono::microseconds(5 * uint64_t{plan_->patience_us}));

@@ -48,6 +48,14 @@ void Target::publish(uint64_t produced) {
   notify();
 }
 
+void Target::chat() {
+  uint64_t at = produced();
+  uint64_t end = at + room() - 1;
+  if (at == end) return;
+  for (; at != end; at++) write(at, harmless(), static_cast<uint32_t>(at + 1));
+  publish(end);
+}
+
 uint64_t Target::unmarked() const {
   const uint64_t* bits = geometry_.bitmap[bitmap()];
   for (uint32_t region = 0; region < geometry_.region_count; region++) {

@@ -46,6 +46,8 @@ class Target {
   // Write at the present end of the ring, properly, and publish.
   void push(const merapi_completion& entry);
   void publish(uint64_t produced);
+  // Fill the ring with entries that say nothing; one slot stays free.
+  void chat();
   // One completion of `type` that carries `value`.
   merapi_completion entry(uint8_t type, uint64_t value) const;
 

@@ -50,6 +50,7 @@ IN_TRACE = {
     "defer-misaligned": BAD,
     "shape-unknown": BAD,
     "flood": "device fault",
+    "chatter": "device stuck",
     "fault-completion": "device fault",
     "fault-record": "device fault",
     "idle-early": "verification",
@@ -124,7 +125,7 @@ def test_trace(mode, java, rogue_program, classes, runs, tmp_path):
         check_used_again(result)
 
 
-@pytest.mark.parametrize("mode", ["stuck", "deaf", "fault-record", "defer-unmarked", "die"])
+@pytest.mark.parametrize("mode", ["stuck", "chatter", "deaf", "fault-record", "defer-unmarked", "die"])
 def test_nobody_else_notices(mode, java, rogue_program, classes, runs, tmp_path):
     """No mutator runs: no young collection pauses the device, no SATB buffer fills, nothing but the host's own watch
     over the device ends the cycle."""

@@ -40,6 +40,9 @@ static const uint64_t WaitMicros = 2000;
 // slow (a simulation) is asked that much less often.
 static const jlong SilenceNanos = 50 * NANOSECS_PER_MILLISEC;
 static const jlong SilencePerPatience = 10;
+// One that has news is asked as well, after so many times as long: it may say much
+// and do nothing. Once it was found to have done nothing it is asked as often as a silent one.
+static const jlong SilencesWithNews = 20;
 // A device that acknowledges so many pauses in a row and does nothing between
 // them is stuck: some two seconds, or four times its patience when that is
 // longer. Counted in checks, not in time, so that a process that was stopped
@@ -208,9 +211,11 @@ bool G1MerapiMark::handle_completion(const merapi_completion* completion) {
   }
 }
 
-// How many completions were handled; -1 after a failure.
+// How many completions were handled; -1 after a failure. No more than a ring of the usual
+// size holds: a device may fill it as fast as it is emptied here.
 int G1MerapiMark::drain_completions() {
   const int Batch = 32;
+  const int Most = 4096;
   merapi_completion entries[Batch];
   int total = 0;
   while (true) {
@@ -225,7 +230,7 @@ int G1MerapiMark::drain_completions() {
       }
     }
     total += count;
-    if (count < Batch || SuspendibleThreadSet::should_yield()) {
+    if (count < Batch || total >= Most || SuspendibleThreadSet::should_yield()) {
       return total;
     }
   }
@@ -274,7 +279,7 @@ bool G1MerapiMark::check_fault() {
   return false;
 }
 
-// A device without news proves that it lives by acknowledging a pause.
+// A device proves that it lives by acknowledging a pause, and that it gets on by its counters.
 bool G1MerapiMark::check_alive() {
   if (!check_fault()) {
     return false;
@@ -312,6 +317,7 @@ bool G1MerapiMark::check_progress() {
 
 void G1MerapiMark::serve() {
   jlong last_news = os::javaTimeNanos();
+  jlong last_check = last_news;
   merapi_device_identity identity;
   G1MerapiLibrary::device_info(_handle, &identity);
   const jlong silence = MAX2(SilenceNanos, (jlong)identity.patience_us * 1000 / SilencePerPatience);
@@ -347,11 +353,14 @@ void G1MerapiMark::serve() {
     jlong now = os::javaTimeNanos();
     if (completions != 0) {
       last_news = now;
-    } else if (now - last_news > silence) {
+    }
+    const jlong with_news = _stale_checks > 0 ? silence : SilencesWithNews * silence;
+    if (now - last_news > silence || now - last_check > with_news) {
       if (!check_alive()) {
         return;
       }
       last_news = now;
+      last_check = now;
     }
     if (work || submitted) {
       continue;

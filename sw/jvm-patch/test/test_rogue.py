@@ -135,6 +135,21 @@ def test_nobody_else_notices(mode, java, rogue_program, classes, runs, tmp_path)
         check_told(result, device, mode, reasons, abandoned=True)
 
 
+def test_exit_waits_for_no_device(java, rogue_program, classes, runs, tmp_path):
+    """A stopped device is asked whether it lives, after a tenth of its patience. The JVM ends while it waits for the
+    answer."""
+    patience_s = 20
+    stopped = ["--mode", "stop", "--from-cycle", "2", "--after-us", "0", "--patience-us", patience_s * 1_000_000]
+    program = jvm_harness.programs()["ExitInMidCycle"]
+    given = [*program.flags, "how=exit", f"micros={(patience_s // 10 + 2) * 1_000_000}", "count=100000"]
+    with jvm_harness.ServedDevice(rogue_program, tmp_path / "device", *stopped) as device:
+        result = start(runs, java, device, classes, tmp_path, program=program.name, given=given).finish(90)
+        assert "strike stop " in device.said(), result.describe("the device did not stop")
+    jvm_harness.check_ok(result)
+    assert not result.log.fallbacks, result.describe("expected an exit before the device is given up")
+    assert result.seconds < patience_s * 3 / 4, result.describe("the JVM waited for a stopped device")
+
+
 def test_stuck_between_full_collections(java, rogue_program, classes, runs, tmp_path):
     """Full collections end every cycle before the host has asked often enough to say that the device is stuck. What it
     acknowledges and never takes fills the ring, and the next cycle finds no room for its first command."""

@@ -28,6 +28,8 @@
 #include "oops/access.inline.hpp"
 #include "runtime/os.hpp"
 
+#include <errno.h>
+
 // Between hand-over and hand-back: what one worker of the concurrent gang does
 // while the device traces. It gives the device its regions and greys, takes its
 // completions, and watches that it lives. In the suspendible thread set while it
@@ -35,6 +37,8 @@
 
 // SATB buffers give no notice, so the serving worker looks for them this often.
 static const uint64_t WaitMicros = 2000;
+// While it waits for an acknowledgement it looks this often whether the JVM ends.
+static const jlong HoldMicros = 20 * 1000;
 // Without news for this long the device must show that it lives, by
 // acknowledging a pause. A pause empties its caches: a device that says it is
 // slow (a simulation) is asked that much less often.
@@ -106,13 +110,28 @@ bool G1MerapiMark::check_deferred() {
 
 // In the suspendible thread set, so no collection pauses the device at the same
 // time. While it is held its bitmap lines are written and its counters fresh.
+// A JVM that ends waits for no device, however patient that one has asked it to be.
 bool G1MerapiMark::hold_device() {
-  int result = G1MerapiLibrary::pause(_handle, 0);
-  if (result != 0) {
-    fail("device silent", "no acknowledgement: %s", os::strerror(-result));
-    return false;
+  merapi_device_identity identity;
+  G1MerapiLibrary::device_info(_handle, &identity);
+  const jlong patience = (identity.patience_us != 0 ? identity.patience_us : MERAPI_PATIENCE_HARDWARE_US) * (jlong)1000;
+  const jlong start = os::javaTimeNanos();
+  while (true) {
+    jlong left = patience - (os::javaTimeNanos() - start);
+    // A pause that is not acknowledged yet is waited for again.
+    int result = G1MerapiLibrary::pause(_handle, (uint64_t)clamp(left / 1000, (jlong)1, (jlong)HoldMicros));
+    if (result == 0) {
+      return true;
+    }
+    if (result != -ETIMEDOUT || left <= HoldMicros * 1000) {
+      fail("device silent", "no acknowledgement: %s", os::strerror(-result));
+      return false;
+    }
+    if (_cm->cm_thread()->should_terminate()) {
+      fail("exit", "the JVM is about to exit");
+      return false;
+    }
   }
-  return true;
 }
 
 void G1MerapiMark::release_device() {

@@ -147,6 +147,7 @@ def test_without_memory_to_verify_in_the_program_goes_on(java, classes, runs, tm
     [
         (["-XX:MerapiSaveImage=image"], "MerapiSaveImage is ignored: expected a window to save"),
         (["-XX:MerapiSaveImage="], "MerapiSaveImage is ignored: expected the path of a file, found nothing"),
+        (["-XX:MerapiSaveImageCycle=2"], "MerapiSaveImageCycle is ignored: expected an image to save"),
         (["-XX:MerapiWindow="], "MerapiWindow is ignored: expected device:SOCKET,"),
         (["-XX:+UseSerialGC", "-XX:+MerapiVerify"], "MerapiVerify is ignored: expected the G1 collector"),
         (["-XX:+UseSerialGC", "-XX:MerapiSaveImage=image"], "MerapiSaveImage is ignored: expected the G1 collector"),

@@ -2,6 +2,7 @@
 """A device that misbehaves once, in each way there is: the program's result is right, the log says what happened, the
 cycle is marked on the CPU, and the device is used again when it answers properly."""
 
+import json
 import os
 import re
 import subprocess
@@ -279,6 +280,21 @@ def test_idle_early_beside_overwriting(java, rogue_program, classes, runs, tmp_p
         result = start(runs, java, device, classes, tmp_path, program=program, given=given).finish(60)
         check_told(result, device, mode, IN_TRACE[mode], abandoned=True)
         check_used_again(result)
+
+
+def test_event_of_a_fallback(java, rogue_program, classes, runs, tmp_path):
+    """Its numbers are 0, also where the device had traced before its marks were found to be wrong."""
+    mode, recording = "idle-early", tmp_path / "recording.jfr"
+    flags = [*ARGUMENTS, f"-XX:StartFlightRecording:filename={recording}"]
+    with rogue(rogue_program, tmp_path, mode) as device:
+        result = start(runs, java, device, classes, tmp_path, given=flags).finish(90)
+        check_told(result, device, mode, IN_TRACE[mode], abandoned=True)
+    command = [java.parent / "jfr", "print", "--json", "--events", "MerapiTrace", recording]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
+    events = [event["values"] for event in json.loads(printed)["recording"]["events"]]
+    (event,) = [event for event in events if event["fallbackReason"] == IN_TRACE[mode]]
+    numbers = {name: event[name] for name in ("objects", "references", "liveBytes", "deferred")}
+    assert event["device"] == "none" and not any(numbers.values()), event
 
 
 def test_die(java, rogue_program, classes, runs, tmp_path):

@@ -30,7 +30,7 @@ void G1MerapiTrace::send_event(const DeviceWork& work, const char* fallback_reas
     event.set_objects(work._objects);
     event.set_references(work._references);
     event.set_liveBytes(work._live_bytes);
-    event.set_deferred(_deferred);
+    event.set_deferred(work._deferred);
     event.set_deviceTime(work._nanos);
     event.set_hostTime(_cpu_nanos);
     event.set_fallbackReason(fallback_reason);
@@ -41,7 +41,7 @@ void G1MerapiTrace::send_event(const DeviceWork& work, const char* fallback_reas
 void G1MerapiTrace::report_fallback(const char* reason, const char* detail, bool abandoned) const {
   log_warning(gc, merapi)("Fallback {\"reason\":\"%s\",\"detail\":\"%s\",\"abandoned\":%s,\"gc_id\":%u}",
                           reason, detail, abandoned ? "true" : "false", _gc_id);
-  DeviceWork none = { "none", 0, 0, 0, 0 };
+  DeviceWork none = { "none", 0, 0, 0, 0, 0 };
   send_event(none, reason);
 }
 
@@ -53,6 +53,7 @@ void G1MerapiTrace::report(merapi_window* window, size_t greys) const {
   work._objects    = G1MerapiLibrary::counter(window, MERAPI_COUNTER_OBJECTS_MARKED);
   work._references = G1MerapiLibrary::counter(window, MERAPI_COUNTER_REFERENCES_READ);
   work._live_bytes = G1MerapiLibrary::counter(window, MERAPI_COUNTER_LIVE_WORDS) * HeapWordSize;
+  work._deferred   = _deferred;
   work._nanos      = (jlong)G1MerapiLibrary::counter(window, MERAPI_COUNTER_NANOSECONDS);
   jlong  cpu       = (jlong)G1MerapiLibrary::counter(window, MERAPI_COUNTER_CPU_NANOSECONDS);
   size_t cycles    = G1MerapiLibrary::counter(window, MERAPI_COUNTER_CYCLES);

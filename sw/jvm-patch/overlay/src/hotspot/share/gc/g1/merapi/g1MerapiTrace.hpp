@@ -49,6 +49,7 @@ private:
     size_t      _objects;
     size_t      _references;
     size_t      _live_bytes;
+    size_t      _deferred;
     jlong       _nanos;
   };
   void send_event(const DeviceWork& work, const char* fallback_reason) const;

@@ -420,7 +420,9 @@ bool G1MerapiMark::before_abort() {
     }
   }
   if (_state == Failed) {
-    _trace.report_fallback(_reason, _detail, true);
+    if (!_cm->cm_thread()->should_terminate()) {
+      _trace.report_fallback(_reason, _detail, true);
+    }
     clear = _window->revoke(next_bitmap());
     _mark_on_cpu = true;
   }

@@ -25,24 +25,10 @@ from collections import defaultdict, deque
 from pathlib import Path
 from typing import NamedTuple
 
-# Of a class that is no root: `void Vddr4_1ch_ScanLane___nba_sequent__TOP__Tracer__DOT__core__DOT__lane_0__0(...)`.
-FUNCTION = re.compile(
-    r"^(?:VL_INLINE_OPT )?void (?P<name>(?P<owner>\w+?)___(?:ico|nba)_(?:sequent|comb)__\w+)"
-    r"\((?P=owner)\* vlSelf\) \{\n"
-    r"(?P<body>.*?)^\}\n",
-    re.MULTILINE | re.DOTALL,
-)
-# Its name would make every function another one.
-NAMES_ITSELF = re.compile(r"^ *VL_DEBUG_IF\(.*\n", re.MULTILINE)
-NAME = re.compile(r"(?<![\w.])[A-Za-z_]\w*(?:(?:\.|->)[A-Za-z_]\w*)*")
-CALL = re.compile(r"(?:\b|::)([A-Za-z_]\w*)\(")
+from verilated_cpp import Assign, Call, Expression, If, Name, NotUnderstoodError, Placed, Reader, functions, within
+
 # Verilator's functions of words are inline functions of values; those of more than 64 bits (W) have places for results.
-VALUE_ONLY = re.compile(r"VL_(?!\w*W)[A-Z]\w*|CData|SData|IData|QData")
-ASSIGNED = re.compile(r"(?s)\s*(?P<place>[\w.\->]+)(?P<index>(?:\s*\[.*?\])*)\s*=(?!=)(?P<value>.*)")
-
-
-class NotUnderstoodError(Exception):
-    """Text that is not of the kind that Verilator writes."""
+VALUE_ONLY = re.compile(r"VL_(?!\w*W)[A-Z]\w*")
 
 
 class Statement(NamedTuple):
@@ -57,90 +43,35 @@ class Statement(NamedTuple):
         return not (self.written & other.named or other.written & self.named)
 
 
-def last_parts(text: str) -> frozenset[str]:
-    return frozenset(re.split(r"\.|->", name)[-1] for name in NAME.findall(text))
+def names(*expressions: Expression) -> frozenset[str]:
+    return frozenset(x.path[-1] for e in expressions for x in within(e) if isinstance(x, Name))
 
 
-def simple(text: str) -> Statement:
-    """A statement without branches."""
-    named = last_parts(text)
-    assignment = ASSIGNED.fullmatch(text)
-    value_only = all(VALUE_ONLY.fullmatch(call) for call in CALL.findall(text))
-    written = last_parts(assignment["place"]) if assignment and value_only else named
-    return Statement(" ".join(text.split()), (), named, written)
+def only_values(*expressions: Expression) -> bool:
+    """Whether nothing of it gives anything back but its value."""
+    return all(VALUE_ONLY.fullmatch(x.function) for e in expressions for x in within(e) if isinstance(x, Call))
 
 
-def choice(condition: str, branches: list[tuple[Statement, ...]]) -> Statement:
-    """An `if`. It is equal to another when its branches have the same statements in whatever order."""
-    asked = simple(condition)
-    written = frozenset() if all(VALUE_ONLY.fullmatch(c) for c in CALL.findall(condition)) else asked.named
-    inner = [statement for branch in branches for statement in branch]
-    key = f"if {asked.key} " + " else ".join("{" + "; ".join(sorted(s.key for s in b)) + "}" for b in branches)
-    return Statement(
-        key,
-        tuple(branches),
-        asked.named.union(*(s.named for s in inner)),
-        written.union(*(s.written for s in inner)),
-    )
-
-
-class Reader:
-    """Statements of a text, one after the other."""
-
-    def __init__(self, text: str) -> None:
-        self.text = re.sub(r"//[^\n]*", "", text)
-        self.at = 0
-
-    def blank(self) -> None:
-        while self.at < len(self.text) and self.text[self.at].isspace():
-            self.at += 1
-
-    def has(self, word: str) -> bool:
-        self.blank()
-        return re.match(rf"{re.escape(word)}(?!\w)", self.text[self.at :][: len(word) + 1]) is not None
-
-    def enclosed(self, opening: str, closing: str) -> str:
-        """What is between a bracket and the one that ends it; reads both."""
-        self.blank()
-        if self.text[self.at : self.at + 1] != opening:
-            raise NotUnderstoodError
-        depth, begin = 0, self.at + 1
-        for at in range(self.at, len(self.text)):
-            depth += (self.text[at] == opening) - (self.text[at] == closing)
-            if depth == 0:
-                self.at = at + 1
-                return self.text[begin:at]
-        raise NotUnderstoodError
-
-    def statement(self) -> Statement:
-        if self.has("if"):
-            self.at += len("if")
-            condition = self.enclosed("(", ")")
-            branches = [Reader(self.enclosed("{", "}")).statements()]
-            if self.has("else"):
-                self.at += len("else")
-                nested = (self.statement(),) if self.has("if") else Reader(self.enclosed("{", "}")).statements()
-                branches.append(nested)
-            return choice(condition, branches)
-        if self.has("for") or self.has("while") or self.has("do") or self.has("switch"):
-            raise NotUnderstoodError
-        if self.text[self.at] == "{":
-            return simple("{" + self.enclosed("{", "}") + "}")
-        depth, begin = 0, self.at
-        for at in range(self.at, len(self.text)):
-            depth += (self.text[at] in "([{") - (self.text[at] in ")]}")
-            if depth == 0 and self.text[at] == ";":
-                self.at = at + 1
-                return simple(self.text[begin:at])
-        raise NotUnderstoodError
-
-    def statements(self) -> tuple[Statement, ...]:
-        found = []
-        self.blank()
-        while self.at < len(self.text):
-            found.append(self.statement())
-            self.blank()
-        return tuple(found)
+def statement(placed: Placed) -> Statement:
+    """An `if` is equal to another when its branches have the same statements in whatever order."""
+    match placed.it:
+        case Assign(place, value):
+            named = names(place, value)
+            written = frozenset(place.path[-1:]) if only_values(place, value) else named
+            return Statement(repr(placed.it), (), named, written)
+        case If(condition, yes, no):
+            branches = tuple(tuple(map(statement, branch)) for branch in (yes, no))
+            inner = [s for branch in branches for s in branch]
+            asked = names(condition)
+            keys = " else ".join("{" + "; ".join(sorted(s.key for s in branch)) + "}" for branch in branches)
+            return Statement(
+                f"if {condition!r} {keys}",
+                branches,
+                asked.union(*(s.named for s in inner)),
+                (frozenset() if only_values(condition) else asked).union(*(s.written for s in inner)),
+            )
+    named = names(placed.it)
+    return Statement(repr(placed.it), (), named, named)
 
 
 def same_effect(one: tuple[Statement, ...], other: tuple[Statement, ...]) -> bool:
@@ -162,18 +93,12 @@ def same_effect(one: tuple[Statement, ...], other: tuple[Statement, ...]) -> boo
     )
 
 
-class Function(NamedTuple):
+class Body(NamedTuple):
+    """A function's: `declared` are its variables, sorted."""
+
     name: str
-    file: Path
-    text: str
-    locals: tuple[str, ...]  # declarations, sorted
-    body: tuple[Statement, ...]
-
-
-def read_function(file: Path, found: re.Match[str]) -> Function:
-    declared, _, body = found["body"].partition("    // Body\n")
-    own = tuple(sorted(s.key for s in Reader(NAMES_ITSELF.sub("", declared)).statements()))
-    return Function(found["name"], file, found[0], own, Reader(body).statements())
+    declared: tuple[str, ...]
+    statements: tuple[Statement, ...]
 
 
 def share(folder: Path) -> dict[str, str]:
@@ -182,25 +107,26 @@ def share(folder: Path) -> dict[str, str]:
     kept = defaultdict(list)
     instead = {}
     for file, text in files.items():
-        for found in FUNCTION.finditer(text):
-            if found["owner"].endswith("___024root"):
+        for function in functions(text):
+            if function.owner.endswith("___024root"):
                 continue
             try:
-                function = read_function(file, found)
+                statements = tuple(map(statement, Reader(function.body).statements()))
             except NotUnderstoodError:
                 continue
-            alike = kept[found["owner"], function.locals, tuple(sorted(s.key for s in function.body))]
+            body = Body(function.name, tuple(sorted(" ".join(function.declared.split()).split(";"))), statements)
+            alike = kept[function.owner, body.declared, tuple(sorted(s.key for s in statements))]
             for other in alike:
-                if same_effect(other.body, function.body):
-                    instead[function.name] = other.name
+                if same_effect(other.statements, statements):
+                    instead[body.name] = other.name
                     files[file] = files[file].replace(function.text, "")
                     break
             else:
-                alike.append(function)
+                alike.append(body)
     if instead:
-        names = re.compile("|".join(rf"\b{name}\b" for name in sorted(instead)))
+        replaced = re.compile("|".join(rf"\b{name}\b" for name in sorted(instead)))
         for file, text in files.items():
-            changed = names.sub(lambda name: instead[name[0]], text)
+            changed = replaced.sub(lambda name: instead[name[0]], text)
             if changed != file.read_text():
                 file.write_text(changed)
     return instead

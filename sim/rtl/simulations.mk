@@ -20,23 +20,31 @@ rtl_clang := $(if $(findstring clang,$(RTL_FAST_CXX)),\
   'VK_PCH_I_FAST=-include $$(VK_PCH_H)' 'VK_PCH_I_SLOW=-include $$(VK_PCH_H)')
 # One function for all lanes, and one for all banks, where there are several: a simulation's time is that of fetching code
 # (docs/simulation.md). Options of a command in a preset's folder, behind -O3, which would turn everything on again: tables
-# have other names in each instance, reordered blocks another order.
-rtl_sharing := sim/rtl/instances.vlt sim/rtl/share_instances.py
-rtl_apart = $$(grep -q '"lanes": 1,' preset.json || echo $(CURDIR)/sim/rtl/instances.vlt -fno-dfg-scoped -fno-table -fno-reorder)
+# have other names in each instance, reordered blocks another order. With clang, whose vectors this needs, that function
+# evaluates them all at once; not with waveforms, which are of single instances.
+rtl_sharing := $(addprefix sim/rtl/,instances.vlt share_instances.py verilated_cpp.py)
+rtl_vectors := $(addprefix sim/rtl/,vectors.vlt vector_instances.py instance_function.py instance_vectors.h)
+# $(1): kind.
+rtl_is_at_once = $(and $(findstring clang,$(RTL_FAST_CXX)),$(filter fast,$(1)))
+rtl_apart = $$(grep -q '"lanes": 1,' preset.json || echo $(CURDIR)/sim/rtl/instances.vlt $(if $(rtl_is_at_once),$(CURDIR)/sim/rtl/vectors.vlt) \
+  -fno-dfg-scoped -fno-table -fno-reorder)
+# What the regression compares with the model that Verilator makes (test_rtl_regression.py).
+rtl_at_once = $(if $(call rtl_is_at_once,fast),$(filter ddr4-1ch,$(RTL_PRESETS)))
 rtl_simulation_ready = $(foreach s,$(RTL_SIMULATIONS),$(RTL_BUILD)/$(subst :,/,$(s))/ready)
 RTL_PLUGIN_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*.cmake sim/rtl/plugin/CMakeLists.txt) \
-  sim/engine/engine.h $(rtl_sharing)
+  sim/engine/engine.h $(rtl_sharing) $(rtl_vectors)
 
 # $(1): kind, $(2): Verilator's further flags.
 define rtl_simulation_rule
-$(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RTL_VENV)/ready $$(rtl_sharing)
+$(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RTL_VENV)/ready $$(rtl_sharing) $$(rtl_vectors)
 	@echo "rtl: verilating $$* ($(1))"
-	@mkdir -p $$(@D)
+	@rm -rf $$(@D) && mkdir -p $$(@D)
 	@cd $(RTL_BUILD)/$$* && VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) perl $$(rtl_verilator_root)/bin/verilator \
 	  --cc -O3 --noassert --x-assign fast --x-initial fast -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT $(2) \
-	  --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing $$(rtl_apart) \
+	  --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing $$(call rtl_apart,$(1)) \
 	  -f filelist.f > $(1).log 2>&1 || { grep -E 'Error' $(1).log | head -20; exit 1; }
 	@python3 sim/rtl/share_instances.py $$(@D) > $$(@D)/shared.log
+	@$(if $(rtl_is_at_once),python3 sim/rtl/vector_instances.py $$(@D) > $$(@D)/vectors.log)
 	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) -j$$(RTL_JOBS) -f V$$(subst -,_,$$*).mk \
 	  CXX=$$(RTL_FAST_CXX) $$(rtl_clang) \
 	  OPT_FAST="$$(RTL_FAST_FLAGS)" OPT_GLOBAL="$$(RTL_FAST_FLAGS)" OPT_SLOW="-std=c++20 -O0 -fPIC" \

@@ -20,13 +20,16 @@ function(merapi_include_verilated target)
                                                       "${MERAPI_VERILATOR}/include/vltstd")
 endfunction()
 
-# The library merapi_rtl of the regression: the tracers of MERAPI_PRESET_INCLUDES and MERAPI_PRESET_MAKERS.
-#   FOLDERS  Verilator's output     ARCHIVES  its libraries
+# A library of the regression: the tracers of MERAPI_PRESET_INCLUDES, MERAPI_PRESET_MAKERS and MERAPI_CONTEXTS_MAKERS.
+#   NAME  merapi_rtl, when it is not given     FOLDERS  Verilator's output     ARCHIVES  its libraries
 function(merapi_add_rtl)
-  cmake_parse_arguments(RTL "" "" "FOLDERS;ARCHIVES" ${ARGN})
+  cmake_parse_arguments(RTL "" "NAME" "FOLDERS;ARCHIVES" ${ARGN})
+  if(NOT RTL_NAME)
+    set(RTL_NAME merapi_rtl)
+  endif()
   set(rtl "${MERAPI_ROOT}/sim/rtl")
-  configure_file("${rtl}/presets.cc.in" presets.cc @ONLY)
-  add_library(merapi_rtl STATIC "${rtl}/rtl_engine.cc" "${rtl}/timing.cc" "${CMAKE_CURRENT_BINARY_DIR}/presets.cc")
-  merapi_include_verilated(merapi_rtl ${RTL_FOLDERS})
-  target_link_libraries(merapi_rtl PUBLIC merapi_sim_options merapi_static ${RTL_ARCHIVES} Threads::Threads)
+  configure_file("${rtl}/presets.cc.in" ${RTL_NAME}_presets.cc @ONLY)
+  add_library(${RTL_NAME} STATIC "${rtl}/rtl_engine.cc" "${rtl}/timing.cc" "${CMAKE_CURRENT_BINARY_DIR}/${RTL_NAME}_presets.cc")
+  merapi_include_verilated(${RTL_NAME} ${RTL_FOLDERS})
+  target_link_libraries(${RTL_NAME} PUBLIC merapi_sim_options merapi_static ${RTL_ARCHIVES} Threads::Threads)
 endfunction()

@@ -16,6 +16,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ.get("MERAPI_RTL_BUILD", ROOT / "build" / "rtl"))
 PROGRAM = BUILD / "sim" / "test" / "rtl_test"
+# The same cases on tracers as device processes have them: not the model that Verilator wrote (vector_instances.py).
+FAST = BUILD / "sim" / "test" / "rtl_test_fast"
 CASES = ["Plain", "EveryCounter", "Pauses", "PausesWithReclaim", "RegionsFall", "Aborts", "Drops", "SlowHost"]
 # Cases that run on one preset alone, with so many times the usual seeds: more where a seed is short.
 SOME_SEEDS = {
@@ -32,6 +34,26 @@ ENDING = {
     "RtlReplay.DISABLED_AnAssertionNamesItsSeed": "MERAPI_SEED=3 ",
     "RtlReplay.DISABLED_AnAssertionNamesItsTest": "",
 }
+# Suites with a bit of everything that end soon on ddr4-1ch.
+SOON = (
+    "RtlTrace",
+    "RtlUneven",
+    "RtlPauseFullRing",
+    "RtlPauseExtensions",
+    "RtlPauseSweep",
+    "RtlPauseStalls",
+    "RtlFaultNarrowKlass",
+    "RtlFaultWideKlass",
+    "RtlShapes",
+    "RtlShapeNarrowBlocks",
+    "RtlShapeWideBlocks",
+    "RtlManyObjects",
+    "RtlFarBlocks",
+    "RtlBorder",
+    "RtlAnyHost",
+    "RtlReplaced",
+    "RtlLiveRows",
+)
 RECORDS = ROOT / "sim" / "rtl" / "test" / "records"
 RECORDED_SEEDS = 3  # of each random case (record-rtl-work)
 # Several tracers share those ports; nothing leaves them; the programs that end by an assertion; what Verilator chooses
@@ -268,6 +290,40 @@ def test_records_are_put_in_place_when_all_are_made(tmp_path, status):
     assert {p.read_text() for p in kept.iterdir()} == {"old\n" if status else "new\n"}
     said = (tmp_path / "said").read_text().split()
     assert said == ["MERAPI_PRESET=sim-small", "MERAPI_PRESET=sim-small", "MERAPI_SEEDS=3"]
+
+
+def digests(program, filter_, folder, **said):
+    """What leaves the ports of ddr4-1ch in each cycle, by case and seed."""
+    folder.mkdir()
+    kept = {name: value for name, value in os.environ.items() if not CHOICES.fullmatch(name)}
+    ways = {"MERAPI_PRESET": "ddr4-1ch", "MERAPI_RECORDS": str(folder), "MERAPI_RECORD_PORTS": "1"}
+    done = subprocess.run(
+        [program, f"--gtest_filter={filter_}"],
+        capture_output=True,
+        text=True,
+        timeout=7200,
+        env={**kept, **ways, **said},
+        cwd=ROOT,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    return json.loads((folder / "ddr4-1ch-ports.json").read_text())
+
+
+@pytest.mark.skipif("ddr4-1ch" not in presets(), reason="of a build with ddr4-1ch")
+def test_all_instances_at_once_are_the_same_tracer(tmp_path):
+    """In every cycle of every case. MERAPI_FULL=1: all that have a digest; otherwise those that end soon."""
+    assert FAST.exists(), f"expected {FAST}, found nothing: it is made with clang (RTL_FAST_CXX); `make rtl`"
+    outcome = (BUILD / "ddr4-1ch" / "fast" / "vectors.log").read_text()
+    at_once = set(re.findall(r"^Vddr4_1ch_(\w+): 4 instances at once$", outcome, re.MULTILINE))
+    assert at_once == {"ScanLane", "MarkBank", "GreyStore", "ReferenceFilter", "LiveMerge"}, outcome
+    full = os.environ.get("MERAPI_FULL") == "1"
+    cases = "*" if full else ":".join(f"{suite}.*" for suite in SOON)
+    cases += "-RtlWork*:" + ":".join(f"{name}*" for name in NOT_RECORDED)
+    said = {"MERAPI_SEEDS": "4" if full else "1"}
+    expected = digests(PROGRAM, cases, tmp_path / "each", **said)
+    assert len(expected) > 20
+    assert digests(FAST, cases, tmp_path / "all", **said) == expected
 
 
 def test_contexts():

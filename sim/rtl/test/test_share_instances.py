@@ -156,7 +156,7 @@ def test_random_orders_do_the_same_where_they_are_shared(tmp_path):
     for _ in range(300):
         lines = [
             f"    vlSelfRef.__PVT__{chance.choice(names)} = "
-            f"({' + '.join(f'vlSelfRef.__PVT__{n}' for n in chance.sample(names, chance.randint(0, 2)))});\n"
+            f"({' + '.join(['1U', *(f'vlSelfRef.__PVT__{n}' for n in chance.sample(names, chance.randint(0, 2)))])});\n"
             for _ in range(5)
         ]
         other = lines[:]

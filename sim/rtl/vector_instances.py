@@ -241,24 +241,44 @@ def rewrite_root(root: Root, modules: list[Module], own: dict[str, set[str]]) ->
     return files, modules
 
 
-def calls_of_all(text: str, of_all: dict[str, Module]) -> str:
-    """One call for all instances where there was one for each: instances name nothing of each other, so that calls of
-    different ones may change places."""
+def keeps_to_itself(function: Function) -> bool:
+    """Whether a function names nothing but variables of its instance and its own."""
+    try:
+        statements = Reader(function.body).statements()
+    except NotUnderstoodError:
+        return False
+    own = variables(function.declared)
+    named = set().union(*(named_paths(s) for s in statements))
+    return all(path[0] in own if len(path) == 1 else path[0] == "vlSelfRef" for path in named)
 
-    def instead(found: re.Match[str]) -> str:
+
+def calls_of_all(text: str, of_all: dict[str, Module], apart: set[str]) -> str:
+    """One call for all instances where there was one for each. Calls of functions that keep to themselves (`apart`) may
+    change places, others not."""
+
+    def together(calls: list[tuple[str, str]]) -> Iterator[str]:
         order: dict[str, list[str]] = {}
-        for function, instance in CALL.findall(found[0]):
+        for function, instance in calls:
             order.setdefault(function, []).append(instance)
-        lines = []
         for function, instances in order.items():
             module = of_all.get(function)
             if module is None:
-                lines += [f"        {function}((&vlSymsp->{instance}));\n" for instance in instances]
+                for instance in instances:
+                    yield f"        {function}((&vlSymsp->{instance}));\n"
             elif sorted(instances) == sorted(module.instances):
-                lines.append(f"        {function}__all(vlSymsp->{module.state}, vlSymsp->{module.memories});\n")
+                yield f"        {function}__all(vlSymsp->{module.state}, vlSymsp->{module.memories});\n"
             else:
                 raise NotUnderstoodError(f"{function} for some instances alone")
-        return "".join(lines)
+
+    def instead(found: re.Match[str]) -> str:
+        lines, run = [], []
+        for function, instance in CALL.findall(found[0]):
+            if function in apart:
+                run.append((function, instance))
+            else:
+                lines += [*together(run), f"        {function}((&vlSymsp->{instance}));\n"]
+                run = []
+        return "".join([*lines, *together(run)])
 
     return CALLS.sub(instead, text)
 
@@ -351,13 +371,14 @@ def vectorize(folder: Path) -> dict[str, str]:
     if HEADER.name in symbols:
         raise NotUnderstoodError("this has been done before")
     fast = {f: f.read_text() for f in sorted(folder.glob("*.cpp")) if not f.stem.endswith("Slow")}
+    apart = {function.name for text in fast.values() for function in functions(text) if keeps_to_itself(function)}
     outcome, modules, bodies = {}, [], {}
     for module in several(symbols, folder):
         own = list(evaluating(fast, module))
         try:
             for _, function in own:
                 FunctionOfAll(module, function).lines()
-            calls_of_all("\n".join(fast.values()), {function.name: module for _, function in own})
+            calls_of_all("\n".join(fast.values()), {function.name: module for _, function in own}, apart)
         except NotUnderstoodError as why:
             outcome[module.owner] = f"{module.count} instances, one after the other: {why}"
             continue
@@ -369,8 +390,8 @@ def vectorize(folder: Path) -> dict[str, str]:
     root = Root({f: text for f, text in fast.items() if "___024root" in f.name}, modules)
     new, modules = rewrite_root(root, modules, {owner: given_by(own) for owner, own in bodies.items()})
     of_all = {function.name: m for m in modules for _, function in bodies[m.owner]}
-    new = {file: calls_of_all(text, of_all) for file, text in new.items()}
-    left = re.search(rf"\b({'|'.join(root.of_instance)})\b[^;]*", "".join(new.values()))
+    new = {file: calls_of_all(text, of_all, apart) for file, text in new.items()}
+    left = re.search(rf"\b({'|'.join(root.of_instance)})\b[^;]*", "".join({**fast, **new}.values()))
     if left:
         raise NotUnderstoodError(f"an instance is named: {left[0]}")
     for module in modules:

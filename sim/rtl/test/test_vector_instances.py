@@ -210,3 +210,37 @@ def test_words_of_a_line_that_is_alike():
         "".join(give("line", f"vlSelfRef.x[{w}U]").replace("line =", f"line[{w}U] =") for w in (0, 1))
     )
     assert same == {"line"} and "state.line[1] = vlSelfRef.x[1U];" in text
+
+
+def call(name, lane=None):
+    return f"        {name}((&vlSymsp->TOP__{'other' if lane is None else f'lane_{lane}'}));\n"
+
+
+ALL = "        f__all(vlSymsp->Vtop_Lane__state, vlSymsp->Vtop_Lane__memories);\n"
+
+
+def test_calls_of_what_keeps_to_itself_are_one():
+    of_all = {"f": LANE, "g": LANE}
+    text = call("f", 0) + call("g", 0) + call("x") + call("f", 1) + call("g", 1)
+    one = vector_instances.calls_of_all(text, of_all, {"f", "g", "x"})
+    assert one == ALL + ALL.replace("f__", "g__") + call("x")
+
+
+@pytest.mark.parametrize("text", [call("f", 0) + call("x") + call("f", 1), call("f", 0), call("f", 0) + call("g", 1)])
+def test_calls_that_are_not_together_stay(text):
+    with pytest.raises(NotUnderstoodError, match="f for some instances alone"):
+        vector_instances.calls_of_all(text, {"f": LANE}, {"f", "g"})
+
+
+@pytest.mark.parametrize(
+    ("body", "apart"),
+    [
+        ("vlSelfRef.w = (vlSelfRef.q >> 3U); value = 1U;", True),
+        ("if (vlSelfRef.a) { vlSelfRef.w = vlSymsp->TOP__lane_1.w; }", False),
+        ("if (vlSymsp->TOP.x) { vlSelfRef.w = 1U; }", False),
+        ("vlSelfRef.w = VTop__ConstPool__CONST_1;", False),
+        ("for (;;) {}", False),
+    ],
+)
+def test_what_keeps_to_itself(body, apart):
+    assert vector_instances.keeps_to_itself(Function("f", "Vtop_Lane", "", FLAGGED, body, 0)) == apart

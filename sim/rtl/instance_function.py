@@ -306,7 +306,7 @@ class FunctionOfAll:
                     found.append(indent + self._assign(place, value, mask))
                 case If(condition, yes, no):
                     found += self._if(condition, yes, no, mask, indent)
-                case Call("VL_ZERO_W", (_, Name((variable,), ()))) if variable in self.locals:
+                case Call("VL_ZERO_W", (_, Name((variable,), ()))) if variable in self.locals and mask is None:
                     found.append(f"{indent}__builtin_memset({variable}, 0, sizeof {variable});")
                 case other:
                     raise NotUnderstoodError(repr(other))

@@ -137,6 +137,13 @@ def test_what_is_not_understood(body):
         lines(body)
 
 
+def test_words_are_cleared_for_all_or_not_at_all():
+    wide = "VlWide<16>/*511:0*/ wide;\n"
+    assert any("memset(wide" in line for line in lines("VL_ZERO_W(512, wide);", wide))
+    with pytest.raises(NotUnderstoodError):
+        lines("if (vlSelfRef.a) { VL_ZERO_W(512, wide); }", wide)
+
+
 def kept(body):
     """Whether what was in `value` is kept where the branch is not due."""
     return any(re.match(r" *value = \(yes\d+ \?", line) for line in lines(body, FLAGGED))

@@ -39,20 +39,14 @@ SOON = (
     "RtlTrace",
     "RtlUneven",
     "RtlPauseFullRing",
-    "RtlPauseExtensions",
     "RtlPauseSweep",
-    "RtlPauseStalls",
     "RtlFaultNarrowKlass",
-    "RtlFaultWideKlass",
     "RtlShapes",
-    "RtlShapeNarrowBlocks",
-    "RtlShapeWideBlocks",
     "RtlManyObjects",
     "RtlFarBlocks",
     "RtlBorder",
     "RtlAnyHost",
     "RtlReplaced",
-    "RtlLiveRows",
 )
 RECORDS = ROOT / "sim" / "rtl" / "test" / "records"
 RECORDED_SEEDS = 3  # of each random case (record-rtl-work)

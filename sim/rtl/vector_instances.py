@@ -439,10 +439,7 @@ def given_by(own: list[tuple[Path, Function]]) -> set[str]:
 
 
 def types(modules: list[Module]) -> str:
-    moves = "".join(
-        f"void {m.owner}__move({m.state}& state, {m.memories}& memories, const {m.owner}& one, int i);\n"
-        for m in modules
-    )
+    moves = "".join(f"{mover_signature(m)};\n" for m in modules)
     return f'#include "{HEADER.name}"\n\n' + "\n".join(map(structures, modules)) + moves
 
 

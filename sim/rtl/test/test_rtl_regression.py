@@ -93,11 +93,11 @@ def seeds(preset):
     return os.environ.get("MERAPI_SEEDS", usual)
 
 
-def start(filter_, **said):
-    assert PROGRAM.exists(), f"expected {PROGRAM}; `make rtl` builds it"
+def start(filter_, program=PROGRAM, **said):
+    assert program.exists(), f"expected {program}; `make rtl` builds it (rtl_test_fast with clang alone: RTL_FAST_CXX)"
     kept = {name: value for name, value in os.environ.items() if not CHOICES.fullmatch(name)}
     return subprocess.run(
-        [PROGRAM, f"--gtest_filter={filter_}"],
+        [program, f"--gtest_filter={filter_}"],
         capture_output=True,
         text=True,
         timeout=3600,
@@ -286,20 +286,11 @@ def test_records_are_put_in_place_when_all_are_made(tmp_path, status):
     assert said == ["MERAPI_PRESET=sim-small", "MERAPI_PRESET=sim-small", "MERAPI_SEEDS=3"]
 
 
-def digests(program, filter_, folder, **said):
+def digests(program, filter_, folder, seeds_):
     """What leaves the ports of ddr4-1ch in each cycle, by case and seed."""
     folder.mkdir()
-    kept = {name: value for name, value in os.environ.items() if not CHOICES.fullmatch(name)}
-    ways = {"MERAPI_PRESET": "ddr4-1ch", "MERAPI_RECORDS": str(folder), "MERAPI_RECORD_PORTS": "1"}
-    done = subprocess.run(
-        [program, f"--gtest_filter={filter_}"],
-        capture_output=True,
-        text=True,
-        timeout=7200,
-        env={**kept, **ways, **said},
-        cwd=ROOT,
-        check=False,
-    )
+    said = {"MERAPI_PRESET": "ddr4-1ch", "MERAPI_RECORDS": str(folder), "MERAPI_RECORD_PORTS": "1"}
+    done = start(filter_, program, MERAPI_SEEDS=seeds_, **said)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     return json.loads((folder / "ddr4-1ch-ports.json").read_text())
 
@@ -307,17 +298,16 @@ def digests(program, filter_, folder, **said):
 @pytest.mark.skipif("ddr4-1ch" not in presets(), reason="of a build with ddr4-1ch")
 def test_all_instances_at_once_are_the_same_tracer(tmp_path):
     """In every cycle of every case. MERAPI_FULL=1: all that have a digest; otherwise those that end soon."""
-    assert FAST.exists(), f"expected {FAST}, found nothing: it is made with clang (RTL_FAST_CXX); `make rtl`"
     outcome = (BUILD / "ddr4-1ch" / "fast" / "vectors.log").read_text()
     at_once = set(re.findall(r"^Vddr4_1ch_(\w+): 4 instances at once$", outcome, re.MULTILINE))
     assert at_once == {"ScanLane", "MarkBank", "GreyStore", "ReferenceFilter", "LiveMerge"}, outcome
     full = os.environ.get("MERAPI_FULL") == "1"
     cases = "*" if full else ":".join(f"{suite}.*" for suite in SOON)
     cases += "-RtlWork*:" + ":".join(f"{name}*" for name in NOT_RECORDED)
-    said = {"MERAPI_SEEDS": "4" if full else "1"}
-    expected = digests(PROGRAM, cases, tmp_path / "each", **said)
+    count = "4" if full else "1"
+    expected = digests(PROGRAM, cases, tmp_path / "each", count)
     assert len(expected) > 20
-    assert digests(FAST, cases, tmp_path / "all", **said) == expected
+    assert digests(FAST, cases, tmp_path / "all", count) == expected
 
 
 def test_contexts():

@@ -73,7 +73,11 @@ help: ## print this list
 .PHONY: python
 python:
 	@command -v python3 > /dev/null || { \
-	  echo "expected python3 in PATH, found none; as root run: apt-get install -y python3-venv" >&2; exit 1; }; \
+	  [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null || { \
+	    echo "expected python3 in PATH, found none; as root run: apt-get install -y python3-venv" >&2; exit 1; }; \
+	  echo "installing Debian package(s): python3-venv"; mkdir -p build/setup; \
+	  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3-venv; } \
+	    > build/setup/python.log 2>&1 || { tail -n 15 build/setup/python.log >&2; exit 1; }; }; \
 	python3 -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("expected Python 3.11 or later, '\
 	'found %d.%d at %s; put another python3 first in PATH (Debian has one in /usr/bin)" % (v[0], v[1], sys.executable))'
 

@@ -168,6 +168,37 @@ def test_an_older_python_is_told(target, tmp_path):
     assert "Traceback" not in err
 
 
+APT = """#!/bin/sh
+echo "$*" >> {log}
+case "$1" in install) ln -s {python} {bin}/python3;; esac
+exit {status}
+"""
+
+
+@pytest.mark.parametrize(("user", "status"), [(0, 0), (0, 1), (1000, 0)])
+def test_a_machine_without_python_gets_it(user, status, tmp_path):
+    """The smallest Debian has make after `apt-get install make`, and no Python; who may not install is told."""
+    shutil.copy(ROOT / "Makefile", tmp_path)
+    tools, log = tmp_path / "bin", tmp_path / "apt"
+    tools.mkdir()
+    for name in ("sh", "make", "mkdir", "tail", "nproc", "seq", "ln"):
+        (tools / name).symlink_to(shutil.which(name))
+    for name, text in (("id", f"#!/bin/sh\necho {user}\n"), ("apt-get", "")):
+        (tools / name).write_text(text or APT.format(log=log, python=sys.executable, bin=tools, status=status))
+        (tools / name).chmod(0o755)
+    done = make("python", cwd=tmp_path, PATH=str(tools))
+    out, err = done.communicate(timeout=60)
+    asked = log.read_text().splitlines() if log.exists() else []
+    if user:
+        assert done.returncode != 0 and asked == [] and "as root run: apt-get install -y python3-venv" in err
+    elif status:
+        assert done.returncode != 0 and asked == ["update -q"]
+    else:
+        assert done.returncode == 0, err
+        assert asked == ["update -q", "install -y --no-install-recommends python3-venv"]
+        assert out == "installing Debian package(s): python3-venv\n"
+
+
 @pytest.mark.usefixtures("nothing_ignored")
 @pytest.mark.parametrize("name", ["setup", "apps"])
 def test_tools_end_at_an_interrupt_without_a_trace(name):

@@ -14,10 +14,10 @@ from pathlib import Path
 
 from children import die_with_parent, end
 
-# Devices by the name that DEVICE= takes: the arguments of merapi-device that choose them. The model's patience is ten
-# times that of hardware: on a busy machine a process may wait for a core, and every fallback would only say that. A
-# simulated tracer states its own.
-DEVICES = {"model": ["--model", "--patience-us", "100000"], "rtl": ["--rtl"]}
+# Devices by the name that DEVICE= takes: the arguments of merapi-device that choose them. The model states
+# more patience than a process does for users: on a busy machine it may wait long for a core, and every fallback would only
+# say that. A simulated tracer states its own.
+DEVICES = {"model": ["--model", "--patience-us", "1000000"], "rtl": ["--rtl"]}
 SIMULATING = re.compile(r"simulating (\S+) with memory (.+)$", re.M)
 # A unix socket's path has room for 108 bytes (sun_path in unix(7)), one of them the final zero.
 SOCKET_PATH_MAX = 107

@@ -30,7 +30,7 @@ def start(runs, java, classes, tmp_path):
 
 @pytest.fixture
 def own_device(device_program, tmp_path):
-    # Twenty times the usual patience: what happens here is meant, not the machine's other work.
+    # Twice the usual patience: what happens here is meant, not the machine's other work.
     with jvm_harness.ServedDevice(device_program, tmp_path / "device", "--model", "--patience-us", 200000) as served:
         yield served
 
@@ -345,7 +345,8 @@ def test_many_jvms_and_some_killed(start, own_device, tmp_path):
 def test_small_device(program, arguments, start, device_program, tmp_path):
     """A device that holds little spills, drops and finds again; a strict one checks its invariants."""
     flags = jvm_harness.programs()[program].flags
-    with jvm_harness.ServedDevice(device_program, tmp_path / "device", "--model", *arguments) as device:
+    arguments = ["--model", "--patience-us", "1000000", *arguments]
+    with jvm_harness.ServedDevice(device_program, tmp_path / "device", *arguments) as device:
         result = start(f"device:{device.socket}", program, "cycles=3", flags=flags).finish(120)
     jvm_harness.check_ok(result)
     jvm_harness.check_offloaded(result, 3)

@@ -13,8 +13,9 @@
 
 /* A handshake zeroes device_index.event, so waiting for its answer cannot rely on that count alone. */
 #define HANDSHAKE_SLICE_NS UINT64_C(1000000)
-/* Bounds to the patience that a device of the window's former life stated. */
-#define QUIESCE_MIN_US UINT64_C(100000)
+/* Bounds to the patience that a device of the window's former life stated. No pause of a program waits here: a device that
+ * lives is waited for, also when its process is long without a processor. */
+#define QUIESCE_MIN_US UINT64_C(1000000)
 #define QUIESCE_MAX_US UINT64_C(5000000)
 
 int merapi_configure(struct merapi_window* window, const struct merapi_config* config, struct merapi_error* error) {

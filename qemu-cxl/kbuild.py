@@ -54,8 +54,9 @@ def headers(kernel):
     return folder
 
 
-def module(source, out):
-    """Compile the module in the folder `source` (with a Kbuild file). Returns the .ko file, below `out`."""
+def module(source, out, *variables):
+    """Compile the module in the folder `source` (with a Kbuild file), with `variables` (NAME=VALUE) on make's command
+    line. Returns the .ko file, below `out`."""
     kernel, compiler = packages.tree("kernel"), packages.tree("compiler")
     libraries = compiler / LIBRARIES
     relocate(compiler, ("usr/bin", "usr/libexec/gcc"), libraries)
@@ -67,7 +68,7 @@ def module(source, out):
     (out / "libmerapi").symlink_to(packages.HERE.parent / "sw/libmerapi")
     command = ["make", "-C", headers(kernel), f"M={work}", "W=1", "KCFLAGS=-Werror"]
     # Type information for tracers of the kernel, which needs pahole.
-    command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", "modules"]
+    command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", *variables, "modules"]
     environment = {**os.environ, "PATH": f"{compiler / 'usr/bin'}:{os.environ['PATH']}"}
     for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
         environment.pop(name, None)

@@ -12,6 +12,7 @@ import sys
 import bench_qemu
 import checkpatch
 import initramfs
+import kbuild
 import machine as machines
 import packages
 import pytest
@@ -208,6 +209,14 @@ def test_driver_is_in_the_kernels_style(prepared, tmp_path):
     wrong = tmp_path / "wrong.c"
     wrong.write_text(source.read_text().replace("return IRQ_HANDLED;", "return (IRQ_HANDLED);"))
     assert any("return is not a function" in line for line in checkpatch.findings([wrong]))
+
+
+def test_driver_names_the_kernel_that_it_needs(prepared, tmp_path, capsys):
+    """To one that calls itself older; nothing is compiled."""
+    with pytest.raises(SystemExit):
+        kbuild.module(checkpatch.DRIVER, tmp_path / "driver", "PATCHLEVEL=7")
+    assert "merapi_tracer: expected Linux 6.8 or newer, found 6.7" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.o"))
 
 
 def test_scripts_of_the_guest_are_shell(tmp_path):

@@ -55,7 +55,7 @@ struct tracer {
 	u64 window_bytes;
 	void __iomem *registers;
 
-	unsigned long open; /* bit 0: somebody has the device open */
+	unsigned long open; /* bit 0, a lock: somebody has the device open */
 	wait_queue_head_t wait;
 	atomic_t interrupts; /* since the function was bound */
 	atomic_t resets;     /* of the function, by whomever */

@@ -2,6 +2,7 @@
 /*
  * What a tracer may reach, and the attributes of its PCI function in sysfs.
  */
+#include <linux/bitops.h>
 #include <linux/device.h>
 #include <linux/kstrtox.h>
 
@@ -41,14 +42,14 @@ static int tracer_move(struct tracer *t, const u64 *offset, const u64 *bytes)
 {
 	int status = -EIO;
 
-	if (test_and_set_bit(0, &t->open))
+	if (test_and_set_bit_lock(0, &t->open))
 		return -EBUSY;
 	down_write(&t->gate);
 	if (t->registers)
 		status = tracer_bound(t, offset ? *offset : t->window_offset,
 				      bytes ? *bytes : t->window_bytes);
 	up_write(&t->gate);
-	clear_bit(0, &t->open);
+	clear_bit_unlock(0, &t->open);
 	return status;
 }
 

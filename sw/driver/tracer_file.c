@@ -3,6 +3,7 @@
  * The character device of a tracer: one user at a time, who rings, and is told
  * of interrupts.
  */
+#include <linux/bitops.h>
 #include <linux/eventfd.h>
 #include <linux/file.h>
 #include <linux/poll.h>
@@ -26,7 +27,7 @@ static int tracer_open(struct inode *inode, struct file *file)
 	struct tracer *t =
 		container_of(file->private_data, struct tracer, misc);
 
-	if (test_and_set_bit(0, &t->open))
+	if (test_and_set_bit_lock(0, &t->open))
 		return -EBUSY;
 	kref_get(&t->users);
 	t->told = atomic_read(&t->interrupts);
@@ -41,7 +42,7 @@ static int tracer_release(struct inode *inode, struct file *file)
 	tracer_set_eventfd(t, NULL);
 	/* What this user started must not write behind the next one's back. */
 	tracer_write(t, REG_RESET, 1);
-	clear_bit(0, &t->open);
+	clear_bit_unlock(0, &t->open);
 	kref_put(&t->users, tracer_free);
 	return 0;
 }

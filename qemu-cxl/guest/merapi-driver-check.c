@@ -197,6 +197,36 @@ static void check_reset(int tracer, uint32_t event) {
   check("a wait that a reset ends", 0, status);
 }
 
+/* The reset of the PCI function, as the administrator orders it, by a process of its own. */
+static pid_t reset_function(const char* path) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  char reset[128];
+  snprintf(reset, sizeof reset, "/sys/class/misc/%s/device/reset", strrchr(path, '/') + 1);
+  usleep(200000);
+  const int fd = open(reset, O_WRONLY | O_CLOEXEC);
+  _exit(fd < 0 || write(fd, "1", 1) != 1);
+}
+
+/* While it is reset, registers read as whatever the bus makes of nothing, for a tenth of a second at least. */
+static void check_function_reset(int tracer, const char* path, uint32_t event) {
+  const uint32_t engines = engines_of(tracer);
+  const pid_t child = reset_function(path);
+  int refused = 0, wrong = 0, status;
+  while (waitpid(child, &status, WNOHANG) == 0) {
+    struct merapi_tracer_info info;
+    const int64_t got = outcome(ioctl(tracer, MERAPI_TRACER_INFO, &info));
+    refused += got == -EIO;
+    wrong += got == 0 ? info.engines < engines || info.engines > engines + 2 : got != -EIO;
+    usleep(1000);
+  }
+  check("reset of the function", 0, status);
+  check("registers are out of reach while it is reset", 1, refused > 0);
+  check("what was read of them, wrong", 0, wrong);
+  check("arming after it", 0, wait_for(tracer, event + 1, 0, SOON_NS));
+  read_news(tracer);
+}
+
 /* A process that dies with the device open has closed it. `before`: engines when it was closed the time before. */
 static void check_death(const char* path, uint32_t before) {
   int pipes[2];
@@ -243,6 +273,7 @@ int main(int argc, char** argv) {
   check_blocking_read(tracer, event);
   check_eventfd(tracer, event);
   check_reset(tracer, event);
+  check_function_reset(tracer, argv[1], event);
   const uint32_t engines = engines_of(tracer);
   close(tracer);
   check_death(argv[1], engines);

@@ -10,7 +10,7 @@ ROUND_TRIPS = 2000
 # Exit code of merapi(1).
 ABSENT = 3
 # How many lines merapi-driver-check prints when it comes to its end.
-DRIVER_CHECKS = 51
+DRIVER_CHECKS = 55
 
 
 def read_register(machine, bar, offset):

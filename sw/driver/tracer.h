@@ -34,6 +34,13 @@ struct eventfd_ctx;
 #define REG_LENGTH_LOW		0x30
 #define REG_LENGTH_HIGH		0x34
 
+/* Whether registers can be reached. */
+enum tracer_state {
+	TRACER_READY,
+	TRACER_AWAY, /* the function is being reset */
+	TRACER_GONE, /* it was unbound, or refuses its bounds after a reset */
+};
+
 /*
  * Lives until the function is unbound and the last file is closed, whichever
  * is later.
@@ -47,10 +54,11 @@ struct tracer {
 	u32 version;
 
 	/*
-	 * Guards registers against unbinding: NULL from then on. Held for
-	 * writing while the bounds change.
+	 * Held for reading while a register is used, for writing while the
+	 * state or the bounds change.
 	 */
 	struct rw_semaphore gate;
+	enum tracer_state state;
 	u64 window_offset;
 	u64 window_bytes;
 	void __iomem *registers;
@@ -66,7 +74,7 @@ struct tracer {
 	struct eventfd_ctx *eventfd;
 };
 
-/* A register, guarded against unbinding: -EIO when the function is gone. */
+/* A register: -EIO while the function is reset, and when it is gone. */
 int tracer_write(struct tracer *t, u32 offset, u32 value);
 int tracer_read(struct tracer *t, u32 offset, u32 *value);
 /* A new engine; whoever waits is told that nothing will wake him any more. */

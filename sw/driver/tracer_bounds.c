@@ -45,7 +45,7 @@ static int tracer_move(struct tracer *t, const u64 *offset, const u64 *bytes)
 	if (test_and_set_bit_lock(0, &t->open))
 		return -EBUSY;
 	down_write(&t->gate);
-	if (t->registers)
+	if (t->state == TRACER_READY)
 		status = tracer_bound(t, offset ? *offset : t->window_offset,
 				      bytes ? *bytes : t->window_bytes);
 	up_write(&t->gate);

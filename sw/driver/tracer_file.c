@@ -47,6 +47,11 @@ static int tracer_release(struct inode *inode, struct file *file)
 	return 0;
 }
 
+static bool tracer_gone(struct tracer *t)
+{
+	return READ_ONCE(t->state) == TRACER_GONE;
+}
+
 static u32 tracer_news(struct tracer *t)
 {
 	return (u32)atomic_read(&t->interrupts) - READ_ONCE(t->told);
@@ -60,7 +65,7 @@ static __poll_t tracer_poll(struct file *file, poll_table *table)
 	poll_wait(file, &t->wait, table);
 	if (tracer_news(t))
 		mask |= EPOLLIN | EPOLLRDNORM;
-	if (!READ_ONCE(t->registers))
+	if (tracer_gone(t))
 		mask |= EPOLLERR | EPOLLHUP;
 	return mask;
 }
@@ -81,12 +86,12 @@ static ssize_t tracer_read_news(struct file *file, char __user *to,
 		spin_unlock_irq(&t->lock);
 		if (news)
 			break;
-		if (!READ_ONCE(t->registers))
+		if (tracer_gone(t))
 			return -EIO;
 		if (file->f_flags & O_NONBLOCK)
 			return -EAGAIN;
 		status = wait_event_interruptible(t->wait, tracer_news(t) ||
-						  !READ_ONCE(t->registers));
+						  tracer_gone(t));
 		if (status)
 			return status;
 	}

@@ -44,7 +44,7 @@ int tracer_write(struct tracer *t, u32 offset, u32 value)
 	int status = -EIO;
 
 	down_read(&t->gate);
-	if (t->registers) {
+	if (t->state == TRACER_READY) {
 		iowrite32(value, t->registers + offset);
 		status = 0;
 	}
@@ -57,7 +57,7 @@ int tracer_read(struct tracer *t, u32 offset, u32 *value)
 	int status = -EIO;
 
 	down_read(&t->gate);
-	if (t->registers) {
+	if (t->state == TRACER_READY) {
 		*value = ioread32(t->registers + offset);
 		status = 0;
 	}
@@ -78,6 +78,28 @@ int tracer_restart(struct tracer *t)
 	if (!status)
 		tracer_wake_all(t);
 	return status;
+}
+
+/* No register is reached from now on. */
+static void tracer_leave(struct tracer *t, enum tracer_state state)
+{
+	down_write(&t->gate);
+	WRITE_ONCE(t->state, state);
+	up_write(&t->gate);
+}
+
+/* The function has forgotten that it was armed, and its bounds. */
+static void tracer_return(struct tracer *t, struct device *device)
+{
+	int status;
+
+	down_write(&t->gate);
+	status = tracer_bound(t, t->window_offset, t->window_bytes);
+	WRITE_ONCE(t->state, status ? TRACER_GONE : TRACER_READY);
+	up_write(&t->gate);
+	if (status)
+		dev_err(device, "refuses its bounds, and is not used any more\n");
+	tracer_wake_all(t);
 }
 
 static int tracer_identify(struct tracer *t, struct device *device)
@@ -175,25 +197,23 @@ static void tracer_remove(struct pci_dev *pdev)
 	struct tracer *t = pci_get_drvdata(pdev);
 
 	misc_deregister(&t->misc);
-	down_write(&t->gate);
-	WRITE_ONCE(t->registers, NULL);
-	up_write(&t->gate);
+	tracer_leave(t, TRACER_GONE);
 	tracer_wake_all(t);
 }
 
-/* The function has forgotten that it was armed, and its bounds. */
+/* Until it is done, registers read as ones and take nothing. */
+static void tracer_reset_prepare(struct pci_dev *pdev)
+{
+	tracer_leave(pci_get_drvdata(pdev), TRACER_AWAY);
+}
+
 static void tracer_reset_done(struct pci_dev *pdev)
 {
-	struct tracer *t = pci_get_drvdata(pdev);
-
-	down_write(&t->gate);
-	if (t->registers && tracer_bound(t, t->window_offset, t->window_bytes))
-		dev_err(&pdev->dev, "cannot bound the tracer after a reset\n");
-	up_write(&t->gate);
-	tracer_wake_all(t);
+	tracer_return(pci_get_drvdata(pdev), &pdev->dev);
 }
 
 static const struct pci_error_handlers tracer_errors = {
+	.reset_prepare = tracer_reset_prepare,
 	.reset_done = tracer_reset_done,
 };
 

@@ -5,6 +5,8 @@
  * One process at a time has it open. The last close resets the tracer. The window itself is mapped from the expander's
  * dax device. What the tracer may reach is set by the administrator alone (window_offset and window_bytes of the PCI
  * function in sysfs, while nobody has the device open) and told by MERAPI_TRACER_INFO.
+ *
+ * What needs the function fails with EIO while it is being reset, and for ever when it is gone.
  */
 #ifndef MERAPI_TRACER_DEVICE_H_
 #define MERAPI_TRACER_DEVICE_H_

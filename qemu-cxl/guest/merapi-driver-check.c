@@ -11,6 +11,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <poll.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -79,6 +80,16 @@ static int64_t read_news(int tracer) {
   return got == (ssize_t)sizeof news ? (int64_t)news : outcome(got);
 }
 
+static void woken(int number) { (void)number; }
+
+/* Not for ever: -EINTR when there is nothing to be told. */
+static int64_t read_news_soon(int tracer) {
+  alarm(SOON_MS / 1000);
+  const int64_t news = read_news(tracer);
+  alarm(0);
+  return news;
+}
+
 static int64_t wait_for(int tracer, uint32_t seen, uint32_t reserved, uint64_t nanoseconds) {
   struct merapi_tracer_wait how = {.seen = seen, .reserved = reserved, .nanoseconds = nanoseconds};
   return outcome(ioctl(tracer, MERAPI_TRACER_WAIT, &how));
@@ -143,11 +154,7 @@ static void check_read_and_poll(int tracer, uint32_t event) {
   fcntl(tracer, F_SETFL, flags);
 }
 
-static void woken(int number) { (void)number; }
-
 static void check_blocking_read(int tracer, uint32_t event) {
-  const struct sigaction action = {.sa_handler = woken};
-  sigaction(SIGALRM, &action, NULL);
   alarm(1);
   check("a read that a signal ends", -EINTR, read_news(tracer));
   /* Armed by another process while this one is inside read. */
@@ -156,9 +163,7 @@ static void check_blocking_read(int tracer, uint32_t event) {
     usleep(200000);
     _exit(arm(tracer, event + 1) < 0);
   }
-  alarm(SOON_MS / 1000);
-  check("a read that an interrupt ends", 1, read_news(tracer));
-  alarm(0);
+  check("a read that an interrupt ends", 1, read_news_soon(tracer));
   int status;
   waitpid(child, &status, 0);
   check("arming by another process that has the descriptor", 0, status);
@@ -180,21 +185,64 @@ static void check_eventfd(int tracer, uint32_t event) {
   close(fd);
 }
 
+/* In another process that has the device open, some time later. */
+static pid_t reset_soon(int tracer) {
+  const pid_t child = fork();
+  if (child != 0) return child;
+  usleep(200000);
+  _exit(ioctl(tracer, MERAPI_TRACER_RESET) < 0);
+}
+
+static int ended(pid_t child) {
+  int status;
+  return waitpid(child, &status, 0) == child ? status : -1;
+}
+
 static void check_reset(int tracer, uint32_t event) {
   const uint32_t engines = engines_of(tracer);
   check("reset", 0, outcome(ioctl(tracer, MERAPI_TRACER_RESET)));
   check("a new engine after reset", engines + 1, engines_after(tracer, engines));
+  check("poll after reset", POLLIN, polled(tracer, SOON_MS));
+  check("read after reset", -EIO, read_news_soon(tracer));
   check("armed no more after reset", 0, polled(tracer, 20));
   check("arming after reset", 0, wait_for(tracer, event + 1, 0, SOON_NS));
-  read_news(tracer);
-  /* Nothing is armed after a reset: who waits would do so to the end of his time. */
-  const pid_t child = fork();
-  if (child == 0) _exit(wait_for(tracer, event, 0, SOON_NS) != -EIO);
-  usleep(200000);
-  check("reset while another process waits", 0, outcome(ioctl(tracer, MERAPI_TRACER_RESET)));
-  int status;
-  waitpid(child, &status, 0);
-  check("a wait that a reset ends", 0, status);
+  read_news_soon(tracer);
+}
+
+/* Nothing is armed after a reset: who waits for an interrupt would do so to the end of his time. */
+static void check_waiting_in_reset(int tracer, uint32_t event) {
+  pid_t child = reset_soon(tracer);
+  check("a wait that a reset ends", -EIO, wait_for(tracer, event, 0, SOON_NS));
+  check("reset while another process waits", 0, ended(child));
+  check("a read that is told of it afterwards", -EIO, read_news_soon(tracer));
+
+  const pid_t reader = fork();
+  if (reader == 0) _exit(read_news_soon(tracer) != -EIO);
+  child = reset_soon(tracer);
+  check("a read that a reset ends", -EIO, read_news_soon(tracer));
+  check("a second one, of the same reset", 0, ended(reader));
+  ended(child);
+
+  child = reset_soon(tracer);
+  check("a poll that a reset ends", POLLIN, polled(tracer, SOON_MS));
+  ended(child);
+  read_news_soon(tracer);
+
+  int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK), none = -1;
+  ioctl(tracer, MERAPI_TRACER_EVENTFD, &fd);
+  child = reset_soon(tracer);
+  check("an eventfd that a reset signals", POLLIN, polled(fd, SOON_MS));
+  ended(child);
+  ioctl(tracer, MERAPI_TRACER_EVENTFD, &none);
+  close(fd);
+  read_news_soon(tracer);
+}
+
+static int write_text(const char* path, const char* text) {
+  const int fd = open(path, O_WRONLY | O_CLOEXEC);
+  const int status = fd < 0 || write(fd, text, strlen(text)) < 0 ? -errno : 0;
+  close(fd);
+  return status;
 }
 
 /* The reset of the PCI function, as the administrator orders it, by a process of its own. */
@@ -204,8 +252,7 @@ static pid_t reset_function(const char* path) {
   char reset[128];
   snprintf(reset, sizeof reset, "/sys/class/misc/%s/device/reset", strrchr(path, '/') + 1);
   usleep(200000);
-  const int fd = open(reset, O_WRONLY | O_CLOEXEC);
-  _exit(fd < 0 || write(fd, "1", 1) != 1);
+  _exit(write_text(reset, "1") != 0);
 }
 
 /* While it is reset, registers read as whatever the bus makes of nothing, for a tenth of a second at least. */
@@ -223,8 +270,52 @@ static void check_function_reset(int tracer, const char* path, uint32_t event) {
   check("reset of the function", 0, status);
   check("registers are out of reach while it is reset", 1, refused > 0);
   check("what was read of them, wrong", 0, wrong);
+  check("poll after it", POLLIN, polled(tracer, SOON_MS));
+  check("read after it", -EIO, read_news_soon(tracer));
   check("arming after it", 0, wait_for(tracer, event + 1, 0, SOON_NS));
-  read_news(tracer);
+  read_news_soon(tracer);
+}
+
+/* The driver leaves the function while the device is open and waited for in each way; what is open outlives that. */
+static void check_unbinding(const char* path, uint32_t event) {
+  char link[128], folder[PATH_MAX];
+  snprintf(link, sizeof link, "/sys/class/misc/%s/device", strrchr(path, '/') + 1);
+  if (realpath(link, folder) == NULL) give_up(link);
+  const char* const address = strrchr(folder, '/') + 1;
+  const int tracer = open_tracer(path);
+  int fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  if (tracer < 0 || ioctl(tracer, MERAPI_TRACER_EVENTFD, &fd) < 0) give_up(path);
+  pid_t waiting[4];
+  for (int i = 0; i < 4; i++) {
+    waiting[i] = fork();
+    if (waiting[i] != 0) continue;
+    const int gone = POLLERR | POLLHUP;
+    if (i == 0) _exit(wait_for(tracer, event, 0, SOON_NS) != -EIO);
+    if (i == 1) _exit(read_news_soon(tracer) != -EIO);
+    if (i == 2) _exit((polled(tracer, SOON_MS) & gone) != gone);
+    _exit(polled(fd, SOON_MS) != POLLIN);
+  }
+  usleep(200000);
+  check("unbinding", 0, write_text("/sys/bus/pci/drivers/merapi_tracer/unbind", address));
+  static const char* const kWays[] = {"wait", "read", "poll", "eventfd"};
+  for (int i = 0; i < 4; i++) {
+    char what[64];
+    snprintf(what, sizeof what, "waiting by %s, ended by unbinding", kWays[i]);
+    check(what, 0, ended(waiting[i]));
+  }
+  struct merapi_tracer_info info;
+  check("info after that", -EIO, outcome(ioctl(tracer, MERAPI_TRACER_INFO, &info)));
+  check("doorbell after that", -EIO, outcome(ioctl(tracer, MERAPI_TRACER_DOORBELL)));
+  check("arming after that", -EIO, outcome(arm(tracer, event)));
+  check("waiting after that", -EIO, wait_for(tracer, event, 0, SOON_NS));
+  check("reset after that", -EIO, outcome(ioctl(tracer, MERAPI_TRACER_RESET)));
+  check("read after that", -EIO, read_news_soon(tracer));
+  check("poll after that", POLLERR | POLLHUP, polled(tracer, SOON_MS));
+  check("an eventfd after that", -EIO, outcome(ioctl(tracer, MERAPI_TRACER_EVENTFD, &fd)));
+  check("an open after that", -ENOENT, outcome(open_tracer(path)));
+  close(tracer);
+  close(fd);
+  check("binding again", 0, write_text("/sys/bus/pci/drivers/merapi_tracer/bind", address));
 }
 
 /* A process that dies with the device open has closed it. `before`: engines when it was closed the time before. */
@@ -259,6 +350,9 @@ int main(int argc, char** argv) {
     return 2;
   }
   setvbuf(stdout, NULL, _IOLBF, 0);
+  /* Without SA_RESTART: an alarm ends a read. */
+  const struct sigaction action = {.sa_handler = woken};
+  sigaction(SIGALRM, &action, NULL);
   const int tracer = open_tracer(argv[1]), memory = open(argv[2], O_RDWR | O_CLOEXEC);
   if (tracer < 0) give_up(argv[1]);
   const uint8_t* const control = mmap(NULL, MERAPI_MAPPED_ALIGNMENT, PROT_READ, MAP_SHARED, memory, 0);
@@ -273,9 +367,11 @@ int main(int argc, char** argv) {
   check_blocking_read(tracer, event);
   check_eventfd(tracer, event);
   check_reset(tracer, event);
+  check_waiting_in_reset(tracer, event);
   check_function_reset(tracer, argv[1], event);
   const uint32_t engines = engines_of(tracer);
   close(tracer);
   check_death(argv[1], engines);
+  check_unbinding(argv[1], event);
   return failed;
 }

@@ -10,7 +10,7 @@ ROUND_TRIPS = 2000
 # Exit code of merapi(1).
 ABSENT = 3
 # How many lines merapi-driver-check prints when it comes to its end.
-DRIVER_CHECKS = 55
+DRIVER_CHECKS = 79
 
 
 def read_register(machine, bar, offset):
@@ -52,7 +52,8 @@ def test_driver_tells_the_bounds(tracer, window):
 
 
 def test_driver_keeps_its_word(tracer, window):
-    """Ownership, what each call answers, poll, read, eventfd, reset, and a process that dies with the device open."""
+    """Ownership, what each call answers, poll, read, eventfd, resets, a process that dies with the device open, and an
+    unbinding under one."""
     status, output = tracer.machine.run(f"merapi-driver-check {tracer.device} {tracer.memory} {window.found['bytes']}")
     lines = output.splitlines()
     assert [line for line in lines if not line.startswith("ok ")] == []

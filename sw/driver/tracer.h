@@ -70,7 +70,8 @@ struct tracer {
 
 	/* Guards what follows; taken in the interrupt handler. */
 	spinlock_t lock;
-	u32 told; /* interrupts that a read has told */
+	u32 told_interrupts; /* that a read has told */
+	int told_resets;
 	struct eventfd_ctx *eventfd;
 };
 

@@ -30,7 +30,8 @@ static int tracer_open(struct inode *inode, struct file *file)
 	if (test_and_set_bit_lock(0, &t->open))
 		return -EBUSY;
 	kref_get(&t->users);
-	t->told = atomic_read(&t->interrupts);
+	t->told_interrupts = atomic_read(&t->interrupts);
+	t->told_resets = atomic_read(&t->resets);
 	file->private_data = t;
 	return stream_open(inode, file);
 }
@@ -54,7 +55,13 @@ static bool tracer_gone(struct tracer *t)
 
 static u32 tracer_news(struct tracer *t)
 {
-	return (u32)atomic_read(&t->interrupts) - READ_ONCE(t->told);
+	return (u32)atomic_read(&t->interrupts) - READ_ONCE(t->told_interrupts);
+}
+
+/* No interrupt comes of what was armed before. */
+static bool tracer_was_reset(struct tracer *t)
+{
+	return atomic_read(&t->resets) != READ_ONCE(t->told_resets);
 }
 
 static __poll_t tracer_poll(struct file *file, poll_table *table)
@@ -63,7 +70,7 @@ static __poll_t tracer_poll(struct file *file, poll_table *table)
 	__poll_t mask = 0;
 
 	poll_wait(file, &t->wait, table);
-	if (tracer_news(t))
+	if (tracer_news(t) || tracer_was_reset(t))
 		mask |= EPOLLIN | EPOLLRDNORM;
 	if (tracer_gone(t))
 		mask |= EPOLLERR | EPOLLHUP;
@@ -74,24 +81,31 @@ static ssize_t tracer_read_news(struct file *file, char __user *to,
 				size_t bytes, loff_t *offset)
 {
 	struct tracer *t = file->private_data;
+	int before = atomic_read(&t->resets);
+	int resets, status;
+	bool reset;
 	u32 news;
-	int status;
 
 	if (bytes < sizeof(news))
 		return -EINVAL;
 	for (;;) {
 		spin_lock_irq(&t->lock);
 		news = tracer_news(t);
-		t->told += news;
+		t->told_interrupts += news;
+		resets = atomic_read(&t->resets);
+		/* Each of several reads is told of a reset that comes meanwhile. */
+		reset = resets != t->told_resets || resets != before;
+		if (!news)
+			t->told_resets = resets;
 		spin_unlock_irq(&t->lock);
 		if (news)
 			break;
-		if (tracer_gone(t))
+		if (reset || tracer_gone(t))
 			return -EIO;
 		if (file->f_flags & O_NONBLOCK)
 			return -EAGAIN;
 		status = wait_event_interruptible(t->wait, tracer_news(t) ||
-						  tracer_gone(t));
+						  atomic_read(&t->resets) != resets);
 		if (status)
 			return status;
 	}
@@ -154,7 +168,8 @@ static long tracer_take_eventfd(struct tracer *t, void __user *argument)
 			return PTR_ERR(eventfd);
 	}
 	tracer_set_eventfd(t, eventfd);
-	return 0;
+	/* Whoever is gone by now may have signalled the former one. */
+	return eventfd && tracer_gone(t) ? -EIO : 0;
 }
 
 static long tracer_ioctl(struct file *file, unsigned int command,

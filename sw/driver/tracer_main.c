@@ -26,16 +26,24 @@ void tracer_free(struct kref *users)
 	kfree(t);
 }
 
+/* One more of `what`, by each way to be told of it. */
+static void tracer_tell(struct tracer *t, atomic_t *what)
+{
+	unsigned long flags;
+
+	atomic_inc(what);
+	spin_lock_irqsave(&t->lock, flags);
+	if (t->eventfd)
+		eventfd_signal(t->eventfd);
+	spin_unlock_irqrestore(&t->lock, flags);
+	wake_up_interruptible_all(&t->wait);
+}
+
 static irqreturn_t tracer_interrupt(int irq, void *data)
 {
 	struct tracer *t = data;
 
-	atomic_inc(&t->interrupts);
-	spin_lock(&t->lock);
-	if (t->eventfd)
-		eventfd_signal(t->eventfd);
-	spin_unlock(&t->lock);
-	wake_up_interruptible_all(&t->wait);
+	tracer_tell(t, &t->interrupts);
 	return IRQ_HANDLED;
 }
 
@@ -65,18 +73,12 @@ int tracer_read(struct tracer *t, u32 offset, u32 *value)
 	return status;
 }
 
-static void tracer_wake_all(struct tracer *t)
-{
-	atomic_inc(&t->resets);
-	wake_up_interruptible_all(&t->wait);
-}
-
 int tracer_restart(struct tracer *t)
 {
 	int status = tracer_write(t, REG_RESET, 1);
 
 	if (!status)
-		tracer_wake_all(t);
+		tracer_tell(t, &t->resets);
 	return status;
 }
 
@@ -99,7 +101,7 @@ static void tracer_return(struct tracer *t, struct device *device)
 	up_write(&t->gate);
 	if (status)
 		dev_err(device, "refuses its bounds, and is not used any more\n");
-	tracer_wake_all(t);
+	tracer_tell(t, &t->resets);
 }
 
 static int tracer_identify(struct tracer *t, struct device *device)
@@ -198,7 +200,7 @@ static void tracer_remove(struct pci_dev *pdev)
 
 	misc_deregister(&t->misc);
 	tracer_leave(t, TRACER_GONE);
-	tracer_wake_all(t);
+	tracer_tell(t, &t->resets);
 }
 
 /* Until it is done, registers read as ones and take nothing. */

@@ -34,6 +34,9 @@ struct merapi_tracer_wait {
 /*
  * Ask for one interrupt, to be sent when device_index.event differs from the argument, at once if it does already.
  * Told by poll (POLLIN), by read (how many interrupts since the last one, as a __u32), and by the eventfd.
+ *
+ * A reset, by whomever, ends that: poll tells POLLIN until a read has failed with EIO, and the eventfd is signalled.
+ * So it is when the function goes; poll tells POLLERR and POLLHUP then, and every read without news fails with EIO.
  */
 #define MERAPI_TRACER_ARM _IOW(MERAPI_TRACER_TYPE, 2, __u32)
 /*
@@ -41,7 +44,7 @@ struct merapi_tracer_wait {
  * number of threads may wait; an interrupt wakes all of them.
  */
 #define MERAPI_TRACER_WAIT _IOW(MERAPI_TRACER_TYPE, 3, struct merapi_tracer_wait)
-/* Signal this eventfd for each interrupt; -1: none any more. */
+/* Signal this eventfd for each interrupt, each reset and the function's end; -1: none any more. */
 #define MERAPI_TRACER_EVENTFD _IOW(MERAPI_TRACER_TYPE, 4, __s32)
 /* Disarm, end the engine, start another one. */
 #define MERAPI_TRACER_RESET _IO(MERAPI_TRACER_TYPE, 5)

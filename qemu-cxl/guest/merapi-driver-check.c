@@ -66,6 +66,18 @@ static uint32_t engines_after(int tracer, uint32_t before) {
   return engines_of(tracer);
 }
 
+/* Engines when no more of them are on their way: for half a second there was no new one. */
+static uint32_t engines_at_rest(int tracer) {
+  uint32_t engines = engines_of(tracer);
+  for (int i = 0, same = 0; i < SOON_MS / 10 && same < 50; i++) {
+    usleep(10000);
+    const uint32_t now = engines_of(tracer);
+    same = now == engines ? same + 1 : 0;
+    engines = now;
+  }
+  return engines;
+}
+
 /* The value of an event that the function has not seen differs: it interrupts at once. */
 static int arm(int tracer, uint32_t seen) { return ioctl(tracer, MERAPI_TRACER_ARM, &seen); }
 
@@ -259,17 +271,20 @@ static pid_t reset_function(const char* path) {
 static void check_function_reset(int tracer, const char* path, uint32_t event) {
   const uint32_t engines = engines_of(tracer);
   const pid_t child = reset_function(path);
-  int refused = 0, wrong = 0, status;
+  int refused = 0, status;
+  int64_t odd = -EIO;
   while (waitpid(child, &status, WNOHANG) == 0) {
     struct merapi_tracer_info info;
     const int64_t got = outcome(ioctl(tracer, MERAPI_TRACER_INFO, &info));
     refused += got == -EIO;
-    wrong += got == 0 ? info.engines < engines || info.engines > engines + 2 : got != -EIO;
+    /* There is a new engine before, by and after the reset, and that of an earlier one may be counted late. */
+    if (got != -EIO && (got != 0 || info.engines < engines || info.engines > engines + 8))
+      odd = got == 0 ? (int64_t)info.engines : got;
     usleep(1000);
   }
   check("reset of the function", 0, status);
   check("registers are out of reach while it is reset", 1, refused > 0);
-  check("what was read of them, wrong", 0, wrong);
+  check("what else they told, besides engines", -EIO, odd);
   check("poll after it", POLLIN, polled(tracer, SOON_MS));
   check("read after it", -EIO, read_news_soon(tracer));
   check("arming after it", 0, wait_for(tracer, event + 1, 0, SOON_NS));
@@ -369,7 +384,7 @@ int main(int argc, char** argv) {
   check_reset(tracer, event);
   check_waiting_in_reset(tracer, event);
   check_function_reset(tracer, argv[1], event);
-  const uint32_t engines = engines_of(tracer);
+  const uint32_t engines = engines_at_rest(tracer);
   close(tracer);
   check_death(argv[1], engines);
   check_unbinding(argv[1], event);

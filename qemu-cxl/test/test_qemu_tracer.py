@@ -17,6 +17,12 @@ def read_register(machine, bar, offset):
     return int(machine.check(f"busybox devmem {bar + offset:#x} 32"), 0)
 
 
+def function_bar(machine, folder):
+    """Where the registers are of a function that has no driver, enabled."""
+    machine.check(f"echo 1 > {folder}/enable")
+    return int(machine.check(f"head -n 1 {folder}/resource").split()[0], 0)
+
+
 def wait_for(condition, seconds=60):
     deadline = time.monotonic() + seconds
     while not condition():
@@ -33,8 +39,7 @@ def test_function_beside_the_expander(window):
     assert address.endswith(".1")
     assert " 1200: 1234:4d52" in listed[0]
     folder = f"/sys/bus/pci/devices/0000:{address}"
-    machine.check(f"echo 1 > {folder}/enable")
-    bar = int(machine.check(f"head -n 1 {folder}/resource").split()[0], 0)
+    bar = function_bar(machine, folder)
     assert read_register(machine, bar, 0).to_bytes(4, "little") == b"MRPI"
     assert read_register(machine, bar, 8) == window.found["bytes"]
     assert read_register(machine, bar, 0x18) & 1, "the engine runs"
@@ -122,18 +127,26 @@ def test_function_reset_brings_a_fresh_engine(tracer):
     assert tracer.round_trips(10)["round_trips"] == 10
 
 
-@pytest.mark.parametrize("way", ["wait", "poll", "read"])
-def test_driver_unbound_under_a_user(tracer, way):
-    """What sleeps is woken and told; the driver binds again afterwards."""
+@pytest.mark.parametrize(
+    ("how", "way"), [("unbind", "wait"), ("unbind", "poll"), ("unbind", "read"), ("remove", "eventfd")]
+)
+def test_function_goes_under_a_user(tracer, how, way):
+    """What sleeps is woken and told, what traced for it is ended; the function is there again afterwards."""
     machine = tracer.machine
-    address = machine.check(f"basename $(readlink -f {tracer.folder})")
-    bus = "/sys/bus/pci/drivers/merapi_tracer"
-    interrupts = tracer.attribute("interrupts")
+    path = machine.check(f"readlink -f {tracer.folder}")
+    driver = "/sys/bus/pci/drivers/merapi_tracer"
+    interrupts, engines = tracer.attribute("interrupts"), tracer.attribute("engines")
     machine.check(f"merapi-ring {tracer.device} {tracer.memory} 10000000 {way} >/run/ring 2>&1 &")
     wait_for(lambda: tracer.attribute("interrupts") > interrupts)
-    machine.check(f"echo {address} > {bus}/unbind")
+    assert tracer.attribute("engines") == engines
+    machine.check(f"echo 1 > {path}/remove" if how == "remove" else f"basename {path} > {driver}/unbind")
     wait_for(lambda: machine.run("pidof merapi-ring")[0] != 0)
     assert "Input/output error" in machine.check("cat /run/ring")
     assert machine.run(f"test -e {tracer.device}")[0] != 0
-    machine.check(f"echo {address} > {bus}/bind")
+    if how == "remove":
+        machine.check("echo 1 > /sys/bus/pci/rescan")
+    else:
+        bar = function_bar(machine, path)
+        wait_for(lambda: read_register(machine, bar, 0x24) == engines + 1)
+        machine.check(f"echo 0 > {path}/enable; basename {path} > {driver}/bind")
     assert tracer.round_trips(10)["round_trips"] == 10

@@ -42,7 +42,7 @@ static int tracer_release(struct inode *inode, struct file *file)
 
 	tracer_set_eventfd(t, NULL);
 	/* What this user started must not write behind the next one's back. */
-	tracer_write(t, REG_RESET, 1);
+	tracer_restart(t);
 	clear_bit_unlock(0, &t->open);
 	kref_put(&t->users, tracer_free);
 	return 0;

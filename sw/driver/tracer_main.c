@@ -73,19 +73,35 @@ int tracer_read(struct tracer *t, u32 offset, u32 *value)
 	return status;
 }
 
+/* With the gate held. Has reached the function when it returns. */
+static void tracer_end_engine(struct tracer *t)
+{
+	iowrite32(1, t->registers + REG_RESET);
+	/* What is read comes behind what was written. */
+	ioread32(t->registers + REG_STARTS);
+}
+
 int tracer_restart(struct tracer *t)
 {
-	int status = tracer_write(t, REG_RESET, 1);
+	int status = -EIO;
 
+	down_read(&t->gate);
+	if (t->state == TRACER_READY) {
+		tracer_end_engine(t);
+		status = 0;
+	}
+	up_read(&t->gate);
 	if (!status)
 		tracer_tell(t, &t->resets);
 	return status;
 }
 
-/* No register is reached from now on. */
+/* No register is reached from now on, and nothing traces for a user. */
 static void tracer_leave(struct tracer *t, enum tracer_state state)
 {
 	down_write(&t->gate);
+	if (t->state == TRACER_READY)
+		tracer_end_engine(t);
 	WRITE_ONCE(t->state, state);
 	up_write(&t->gate);
 }
@@ -194,13 +210,21 @@ static int tracer_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	return 0;
 }
 
+/* Nobody resets it at the last close any more. */
+static void tracer_shutdown(struct pci_dev *pdev)
+{
+	struct tracer *t = pci_get_drvdata(pdev);
+
+	tracer_leave(t, TRACER_GONE);
+	tracer_tell(t, &t->resets);
+}
+
 static void tracer_remove(struct pci_dev *pdev)
 {
 	struct tracer *t = pci_get_drvdata(pdev);
 
 	misc_deregister(&t->misc);
-	tracer_leave(t, TRACER_GONE);
-	tracer_tell(t, &t->resets);
+	tracer_shutdown(pdev);
 }
 
 /* Until it is done, registers read as ones and take nothing. */
@@ -230,6 +254,7 @@ static struct pci_driver tracer_driver = {
 	.id_table = tracer_ids,
 	.probe = tracer_probe,
 	.remove = tracer_remove,
+	.shutdown = tracer_shutdown,
 	.err_handler = &tracer_errors,
 	.dev_groups = tracer_groups,
 };

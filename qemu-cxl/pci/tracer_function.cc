@@ -13,7 +13,8 @@ namespace merapi::pci {
 namespace {
 
 constexpr uint32_t kMagicValue = 0x4950524d;  // "MRPI"
-constexpr uint8_t kExpressCap = 0x40, kMsixCap = 0x80;
+constexpr uint8_t kExpressCap = 0x40, kMsixCap = 0x80, kPowerCap = 0x90;
+constexpr uint8_t kD0 = 0, kD3hot = 3;
 constexpr uint32_t kTableBar = 2, kPendingOffset = 0x800;
 // How long the watcher relies on a wake-up before it looks by itself.
 constexpr uint64_t kLookUs = 1000;
@@ -68,9 +69,12 @@ void TracerFunction::make_config() {
   put32(c + kExpressCap + PCI_EXP_LNKCAP, 0x11);  // 2.5 GT/s, one lane: what the virtual port has
   put16(c + kExpressCap + PCI_EXP_LNKSTA, 0x11);
   c[kMsixCap] = PCI_CAP_ID_MSIX;
+  c[kMsixCap + 1] = kPowerCap;
   put16(c + kMsixCap + PCI_MSIX_FLAGS, kVectors - 1);
   put32(c + kMsixCap + PCI_MSIX_TABLE, kTableBar);
   put32(c + kMsixCap + PCI_MSIX_PBA, kPendingOffset | kTableBar);
+  c[kPowerCap] = PCI_CAP_ID_PM;
+  put16(c + kPowerCap + PCI_PM_PMC, 3);  // version 3, D0 and D3 alone; it wakes nobody
 }
 
 void TracerFunction::read_config(uint64_t offset, uint8_t* data, uint32_t bytes) const {
@@ -84,6 +88,16 @@ void TracerFunction::write_config(uint64_t offset, const uint8_t* data, uint32_t
   if (offset <= control && control < offset + bytes && (data[control - offset] & (PCI_EXP_DEVCTL_BCR_FLR >> 8)) != 0) {
     reset();
     return;
+  }
+  // What it knows is lost in D3hot: it wakes as after a reset.
+  const uint64_t power = kPowerCap + PCI_PM_CTRL;
+  if (offset <= power && power < offset + bytes) {
+    const uint8_t to = data[power - offset] & PCI_PM_CTRL_STATE_MASK;
+    if (to == kD0 && config_[power] == kD3hot) {
+      reset();
+      return;
+    }
+    if (to == kD0 || to == kD3hot) config_[power] = to;
   }
   for (uint32_t i = 0; i < bytes && offset + i < kConfigBytes; i++) {
     const uint64_t at = offset + i;

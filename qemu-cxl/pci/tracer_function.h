@@ -72,7 +72,7 @@ class TracerFunction {
   void write_register(uint64_t offset, const uint8_t* data, uint32_t bytes);
   // Takes `fd` (an eventfd, -1: none) for a vector; the former one is closed.
   void set_vector(uint32_t vector, int fd);
-  // Function reset: as RESET, and configuration space as at the start.
+  // Function reset, and the way from D3hot to D0: as RESET, and configuration space as at the start.
   void reset();
 
  private:

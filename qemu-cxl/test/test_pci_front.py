@@ -29,6 +29,7 @@ OFFSET, LENGTH = 0x28, 0x30
 EVENT = offset_of("device_index", "event")
 # PCI Express capability, device control: bit 15 resets the function.
 DEVICE_CONTROL = 0x48
+POWER_MANAGEMENT = 1
 EINVAL, ENOTSUP = 22, 95
 
 
@@ -284,6 +285,28 @@ def test_reset_starts_a_new_engine_and_disarms(served):
     client.write(CONFIG, DEVICE_CONTROL, 0x8000, 2)
     until(lambda: client.read(BAR0, STARTS) == 4)
     assert client.read(CONFIG, 0x10) == 0 and client.read(CONFIG, DEVICE_CONTROL, 2) == 0
+
+
+def test_waking_from_d3hot_resets(served):
+    client, _ = served
+    until(lambda: client.read(BAR0, STARTS) == 1)
+    at = client.read(CONFIG, 0x34, 1)
+    while client.read(CONFIG, at, 1) != POWER_MANAGEMENT:
+        at = client.read(CONFIG, at + 1, 1)
+        assert at, "no such capability"
+    assert client.read(CONFIG, at + 1, 1) == 0, "the last one"
+    client.write(BAR0, LENGTH, 32 * MIB)
+    client.write(BAR0, RESET_REGISTER, 1)
+    until(lambda: client.read(BAR0, STARTS) == 2)
+    for state in (0, 1, 2):
+        client.write(CONFIG, at + 4, state, 2)
+        assert client.read(CONFIG, at + 4) == 0, "D0, and no states between it and D3hot"
+    client.write(CONFIG, at + 4, 3, 2)
+    assert client.read(CONFIG, at + 4) == 3
+    assert (client.read(BAR0, LENGTH), client.read(BAR0, STARTS)) == (32 * MIB, 2)
+    client.write(CONFIG, at + 4, 0, 2)
+    until(lambda: client.read(BAR0, STARTS) == 3)
+    assert (client.read(CONFIG, at + 4), client.read(BAR0, LENGTH)) == (0, 64 * MIB)
 
 
 def test_bounds_are_taken_by_reset(tmp_path):

@@ -9,6 +9,7 @@ import pytest
 from jvm_log import read
 from topology import MIB
 
+ENGINES = "/sys/class/misc/merapi0/device/engines"
 SIZE = 256 * MIB
 # Exit codes of merapi(1).
 FOUND, USAGE, ABSENT = 1, 2, 3
@@ -147,6 +148,18 @@ def test_persistent_window_is_traced_at_its_place(persistent):
     assert log.fallbacks == []
     verified = [c.verify for c in log.offloaded() if c.remark_ms is not None]
     assert verified and all(v["missed"] == v["incomplete"] == v["live_mismatch"] == 0 for v in verified)
+
+
+def test_bounds_are_set_again_after_sleep(persistent):
+    """The function wakes from D3hot with the whole memory in its reach. The kernel only tries what it does to sleep: it
+    wakes by itself. Shares are of no use afterwards."""
+    machine, window, name = persistent
+    engines = int(machine.check(f"cat {ENGINES}"))
+    machine.check("echo 0 > /sys/module/suspend/parameters/pm_test_delay; echo platform > /sys/power/pm_test")
+    machine.check("echo freeze > /sys/power/state", 120)
+    assert int(machine.check(f"cat {ENGINES}")) > engines
+    tracer, memory = name.removeprefix("pci:").split(",")
+    assert json.loads(machine.check(f"merapi-ring {tracer} {memory} 10"))["round_trips"] == 10
 
 
 def test_nothing_traces_for_a_kernel_that_ended(persistent):

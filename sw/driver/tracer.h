@@ -37,8 +37,8 @@ struct eventfd_ctx;
 /* Whether registers can be reached. */
 enum tracer_state {
 	TRACER_READY,
-	TRACER_AWAY, /* the function is being reset */
-	TRACER_GONE, /* it was unbound, or refuses its bounds after a reset */
+	TRACER_AWAY, /* the function is being reset, or sleeps */
+	TRACER_GONE, /* it was unbound, or refuses its bounds afterwards */
 };
 
 /*
@@ -75,7 +75,7 @@ struct tracer {
 	struct eventfd_ctx *eventfd;
 };
 
-/* A register: -EIO while the function is reset, and when it is gone. */
+/* A register: -EIO while the function is away, and when it is gone. */
 int tracer_write(struct tracer *t, u32 offset, u32 value);
 int tracer_read(struct tracer *t, u32 offset, u32 *value);
 /* A new engine; whoever waits is told that nothing will wake him any more. */

@@ -7,6 +7,7 @@
 #include <linux/interrupt.h>
 #include <linux/module.h>
 #include <linux/pci.h>
+#include <linux/pm.h>
 #include <linux/slab.h>
 
 #include "tracer.h"
@@ -238,6 +239,21 @@ static void tracer_reset_done(struct pci_dev *pdev)
 	tracer_return(pci_get_drvdata(pdev), &pdev->dev);
 }
 
+/* A function that wakes from D3hot, or had no power, was reset. */
+static int tracer_suspend(struct device *device)
+{
+	tracer_leave(dev_get_drvdata(device), TRACER_AWAY);
+	return 0;
+}
+
+static int tracer_resume(struct device *device)
+{
+	tracer_return(dev_get_drvdata(device), device);
+	return 0;
+}
+
+static DEFINE_SIMPLE_DEV_PM_OPS(tracer_sleep, tracer_suspend, tracer_resume);
+
 static const struct pci_error_handlers tracer_errors = {
 	.reset_prepare = tracer_reset_prepare,
 	.reset_done = tracer_reset_done,
@@ -257,6 +273,7 @@ static struct pci_driver tracer_driver = {
 	.shutdown = tracer_shutdown,
 	.err_handler = &tracer_errors,
 	.dev_groups = tracer_groups,
+	.driver.pm = pm_sleep_ptr(&tracer_sleep),
 };
 module_pci_driver(tracer_driver);
 

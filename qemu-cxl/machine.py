@@ -219,23 +219,25 @@ class Machine:
             raise GuestError(f"in the guest '{command}' ended with status {status}\n{output}")
         return output
 
-    def reset(self):
-        """Press the reset button, and wait until the guest has booted once more."""
-        monitor = socket.socket(socket.AF_UNIX)
+    def monitor(self, *commands):
+        """Tell QEMU's monitor commands of QMP, (name, arguments) each. Returns what it answered."""
+        monitor, answers = socket.socket(socket.AF_UNIX), []
         monitor.connect(f"{self.private}/monitor")
         with monitor, monitor.makefile("rw") as stream:
             stream.readline()  # greeting
-            for command in (
-                {"execute": "qmp_capabilities"},
-                # Otherwise a reset ends QEMU, as it should when a guest's kernel panics.
-                {"execute": "set-action", "arguments": {"reboot": "reset"}},
-                {"execute": "system_reset"},
-            ):
-                stream.write(json.dumps(command) + "\n")
+            for name, arguments in (("qmp_capabilities", {}), *commands):
+                stream.write(json.dumps({"execute": name, "arguments": arguments}) + "\n")
                 stream.flush()
                 while "return" not in (answer := json.loads(stream.readline())):
                     if "error" in answer:
-                        raise GuestError(f"QEMU refused {command['execute']}: {answer['error']['desc']}")
+                        raise GuestError(f"QEMU refused {name}: {answer['error']['desc']}")
+                answers.append(answer["return"])
+        return answers[1:]
+
+    def reset(self):
+        """Press the reset button, and wait until the guest has booted once more."""
+        # Otherwise a reset ends QEMU, as it should when a guest's kernel panics.
+        self.monitor(("set-action", {"reboot": "reset"}), ("system_reset", {}))
         self.rest = b""
         self.wait_agent(self.boot_seconds)
 

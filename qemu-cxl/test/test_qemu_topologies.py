@@ -162,6 +162,35 @@ def test_bounds_are_set_again_after_sleep(persistent):
     assert json.loads(machine.check(f"merapi-ring {tracer} {memory} 10"))["round_trips"] == 10
 
 
+def read_bounds(machine, folder):
+    """Offset and bytes of the window as the function's registers tell, which has no driver."""
+    machine.check(f"echo 1 > {folder}/enable")
+    bar = int(machine.check(f"head -n 1 {folder}/resource").split()[0], 0)
+    words = [int(machine.check(f"busybox devmem {bar + at:#x} 32"), 0) for at in (0x28, 0x2C, 0x30, 0x34)]
+    machine.check(f"echo 0 > {folder}/enable")
+    return words[0] | words[1] << 32, words[2] | words[3] << 32
+
+
+def test_function_recovers_from_an_error_of_its_slot(persistent):
+    """The expander's neighbour is asked and reset with it, and bounded again. The expander is of no use afterwards."""
+    machine, window, _ = persistent
+    folder = machine.check("readlink -f /sys/class/misc/merapi0/device")
+    bounds = tuple(int(machine.check(f"cat {folder}/window_{name}")) for name in ("offset", "bytes"))
+    for error in ("COMP_TIME", "DLP"):  # not fatal, fatal
+        machine.check("dmesg -c >/dev/null; exec 5</dev/merapi0; cat <&5 >/run/read 2>&1 &")
+        inject = f"pcie_aer_inject_error expander0-device {error}"
+        assert machine.monitor(("human-monitor-command", {"command-line": inject}))[0].startswith("OK")
+        status, output = machine.run("for i in $(seq 300); do dmesg | grep recovery && exit; sleep 0.1; done; dmesg")
+        assert "device recovery successful" in output
+        assert "Input/output error" in machine.check(
+            "for i in $(seq 50); do grep error /run/read && exit; sleep 0.1; done"
+        )
+        assert int(machine.check(f"cat {ENGINES}")) > 0
+    machine.check(f"basename {folder} > /sys/bus/pci/drivers/merapi_tracer/unbind")
+    assert read_bounds(machine, folder) == bounds and bounds[0] > 0 and bounds[1] == window["bytes"]
+    machine.check(f"basename {folder} > /sys/bus/pci/drivers/merapi_tracer/bind; test -c /dev/merapi0")
+
+
 def test_nothing_traces_for_a_kernel_that_ended(persistent):
     """Another one that it starts would find a tracer at work. The guest says nothing after this."""
     machine, _, _ = persistent

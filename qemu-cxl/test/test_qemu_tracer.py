@@ -128,7 +128,7 @@ def test_function_reset_brings_a_fresh_engine(tracer):
 
 
 @pytest.mark.parametrize(
-    ("how", "way"), [("unbind", "wait"), ("unbind", "poll"), ("unbind", "read"), ("remove", "eventfd")]
+    ("how", "way"), [("unbind", "wait"), ("unbind", "poll"), ("unbind", "read"), ("remove", "wait")]
 )
 def test_function_goes_under_a_user(tracer, how, way):
     """What sleeps is woken and told, what traced for it is ended; the function is there again afterwards."""

@@ -38,7 +38,7 @@ struct eventfd_ctx;
 enum tracer_state {
 	TRACER_READY,
 	TRACER_AWAY, /* the function is being reset, or sleeps */
-	TRACER_GONE, /* it was unbound, or refuses its bounds afterwards */
+	TRACER_GONE, /* unbound, in error, or refuses its bounds */
 };
 
 /*

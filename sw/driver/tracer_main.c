@@ -98,18 +98,21 @@ int tracer_restart(struct tracer *t)
 }
 
 /* No register is reached from now on, and nothing traces for a user. */
-static void tracer_leave(struct tracer *t, enum tracer_state state)
+static void tracer_leave(struct pci_dev *pdev, enum tracer_state state)
 {
+	struct tracer *t = pci_get_drvdata(pdev);
+
 	down_write(&t->gate);
-	if (t->state == TRACER_READY)
+	if (t->state == TRACER_READY && !pci_channel_offline(pdev))
 		tracer_end_engine(t);
 	WRITE_ONCE(t->state, state);
 	up_write(&t->gate);
 }
 
 /* The function has forgotten that it was armed, and its bounds. */
-static void tracer_return(struct tracer *t, struct device *device)
+static void tracer_return(struct pci_dev *pdev)
 {
+	struct tracer *t = pci_get_drvdata(pdev);
 	int status;
 
 	down_write(&t->gate);
@@ -117,7 +120,9 @@ static void tracer_return(struct tracer *t, struct device *device)
 	WRITE_ONCE(t->state, status ? TRACER_GONE : TRACER_READY);
 	up_write(&t->gate);
 	if (status)
-		dev_err(device, "refuses its bounds, and is not used any more\n");
+		dev_err(&pdev->dev, "refuses its bounds, and is not used any more\n");
+	else
+		pci_save_state(pdev); /* what was saved is used once */
 	tracer_tell(t, &t->resets);
 }
 
@@ -161,8 +166,12 @@ static int tracer_start(struct tracer *t, struct pci_dev *pdev)
 	status = pci_alloc_irq_vectors(pdev, 1, 1, PCI_IRQ_MSIX);
 	if (status < 0)
 		return dev_err_probe(&pdev->dev, status, "no interrupt\n");
-	return devm_request_irq(&pdev->dev, pci_irq_vector(pdev, 0),
-				tracer_interrupt, 0, t->name, t);
+	status = devm_request_irq(&pdev->dev, pci_irq_vector(pdev, 0),
+				  tracer_interrupt, 0, t->name, t);
+	if (status)
+		return dev_err_probe(&pdev->dev, status, "no interrupt\n");
+	pci_save_state(pdev); /* for tracer_slot_reset */
+	return 0;
 }
 
 static void tracer_put(void *data)
@@ -211,12 +220,12 @@ static int tracer_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	return 0;
 }
 
-/* Nobody resets it at the last close any more. */
-static void tracer_shutdown(struct pci_dev *pdev)
+/* The last close does not reset it any more. */
+static void tracer_lose(struct pci_dev *pdev)
 {
 	struct tracer *t = pci_get_drvdata(pdev);
 
-	tracer_leave(t, TRACER_GONE);
+	tracer_leave(pdev, TRACER_GONE);
 	tracer_tell(t, &t->resets);
 }
 
@@ -225,38 +234,60 @@ static void tracer_remove(struct pci_dev *pdev)
 	struct tracer *t = pci_get_drvdata(pdev);
 
 	misc_deregister(&t->misc);
-	tracer_shutdown(pdev);
+	tracer_lose(pdev);
 }
 
 /* Until it is done, registers read as ones and take nothing. */
 static void tracer_reset_prepare(struct pci_dev *pdev)
 {
-	tracer_leave(pci_get_drvdata(pdev), TRACER_AWAY);
-}
-
-static void tracer_reset_done(struct pci_dev *pdev)
-{
-	tracer_return(pci_get_drvdata(pdev), &pdev->dev);
+	tracer_leave(pdev, TRACER_AWAY);
 }
 
 /* A function that wakes from D3hot, or had no power, was reset. */
 static int tracer_suspend(struct device *device)
 {
-	tracer_leave(dev_get_drvdata(device), TRACER_AWAY);
+	tracer_leave(to_pci_dev(device), TRACER_AWAY);
 	return 0;
 }
 
 static int tracer_resume(struct device *device)
 {
-	tracer_return(dev_get_drvdata(device), device);
+	tracer_return(to_pci_dev(device));
 	return 0;
 }
 
 static DEFINE_SIMPLE_DEV_PM_OPS(tracer_sleep, tracer_suspend, tracer_resume);
 
+/*
+ * Of whatever is behind the same port: the expander does not recover unless
+ * the tracer does. Gone until then, since nobody says when it fails.
+ */
+static pci_ers_result_t tracer_error_detected(struct pci_dev *pdev,
+					      pci_channel_state_t state)
+{
+	tracer_lose(pdev);
+	switch (state) {
+	case pci_channel_io_normal:
+		return PCI_ERS_RESULT_CAN_RECOVER;
+	case pci_channel_io_frozen:
+		return PCI_ERS_RESULT_NEED_RESET;
+	default:
+		return PCI_ERS_RESULT_DISCONNECT;
+	}
+}
+
+static pci_ers_result_t tracer_slot_reset(struct pci_dev *pdev)
+{
+	pci_restore_state(pdev);
+	return PCI_ERS_RESULT_RECOVERED;
+}
+
 static const struct pci_error_handlers tracer_errors = {
+	.error_detected = tracer_error_detected,
+	.slot_reset = tracer_slot_reset,
+	.resume = tracer_return,
 	.reset_prepare = tracer_reset_prepare,
-	.reset_done = tracer_reset_done,
+	.reset_done = tracer_return,
 };
 
 static const struct pci_device_id tracer_ids[] = {
@@ -270,7 +301,7 @@ static struct pci_driver tracer_driver = {
 	.id_table = tracer_ids,
 	.probe = tracer_probe,
 	.remove = tracer_remove,
-	.shutdown = tracer_shutdown,
+	.shutdown = tracer_lose,
 	.err_handler = &tracer_errors,
 	.dev_groups = tracer_groups,
 	.driver.pm = pm_sleep_ptr(&tracer_sleep),

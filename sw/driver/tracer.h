@@ -68,7 +68,7 @@ struct tracer {
 	atomic_t interrupts; /* since the function was bound */
 	atomic_t resets;     /* of the function, by whomever */
 
-	/* Guards what follows; taken in the interrupt handler. */
+	/* Taken in the interrupt handler. Guards changes of what follows. */
 	spinlock_t lock;
 	u32 told_interrupts; /* that a read has told */
 	int told_resets;

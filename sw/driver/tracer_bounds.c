@@ -32,8 +32,9 @@ int tracer_bound(struct tracer *t, u64 offset, u64 bytes)
 	if (tracer_read64(t, REG_OFFSET_LOW) != offset ||
 	    tracer_read64(t, REG_LENGTH_LOW) != bytes)
 		return -EINVAL;
-	t->window_offset = offset;
-	t->window_bytes = bytes;
+	/* Shown without the gate. */
+	WRITE_ONCE(t->window_offset, offset);
+	WRITE_ONCE(t->window_bytes, bytes);
 	return 0;
 }
 

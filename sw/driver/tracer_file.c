@@ -91,12 +91,12 @@ static ssize_t tracer_read_news(struct file *file, char __user *to,
 	for (;;) {
 		spin_lock_irq(&t->lock);
 		news = tracer_news(t);
-		t->told_interrupts += news;
+		WRITE_ONCE(t->told_interrupts, t->told_interrupts + news);
 		resets = atomic_read(&t->resets);
 		/* Each of several reads is told of a reset that comes meanwhile. */
 		reset = resets != t->told_resets || resets != before;
 		if (!news)
-			t->told_resets = resets;
+			WRITE_ONCE(t->told_resets, resets);
 		spin_unlock_irq(&t->lock);
 		if (news)
 			break;

@@ -20,10 +20,13 @@ static bool abort_acknowledged(struct merapi_window* window, uint64_t value) {
          !atomic_load(&window->attached);
 }
 
+uint64_t merapi_patience_us(const struct merapi_window* window) {
+  return window->device.patience_us != 0 ? window->device.patience_us : MERAPI_PATIENCE_HARDWARE_US;
+}
+
 static int wait_for(struct merapi_window* window, bool (*acknowledged)(struct merapi_window*, uint64_t), uint32_t value,
                     uint64_t timeout_us) {
-  if (timeout_us == 0) timeout_us = window->device.patience_us;
-  if (timeout_us == 0) timeout_us = MERAPI_PATIENCE_HARDWARE_US;
+  if (timeout_us == 0) timeout_us = merapi_patience_us(window);
   const uint64_t deadline = merapi_deadline_ns(timeout_us);
   for (bool spin = true;; spin = false) {
     const uint64_t now = merapi_now_ns();

@@ -93,6 +93,15 @@ TEST_F(Request, PauseResumeAbort) {
   EXPECT_FALSE(device_->paused());
 }
 
+TEST_F(Request, PatienceIsWhatTheDeviceStates) {
+  for (uint32_t stated : {0u, 1u, 200000u, UINT32_MAX}) {
+    device_->identity.patience_us = stated;
+    ASSERT_EQ(Attach(), 0) << error_.message;
+    EXPECT_EQ(merapi_patience_us(window_), stated == 0 ? uint64_t{MERAPI_PATIENCE_HARDWARE_US} : stated);
+    merapi_revoke(window_);
+  }
+}
+
 TEST_F(Request, UnansweredRequestsTimeOut) {
   device_->identity.patience_us = 200000;
   ASSERT_EQ(Attach(), 0) << error_.message;

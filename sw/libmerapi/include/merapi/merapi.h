@@ -158,6 +158,9 @@ MERAPI_API bool merapi_attached(const struct merapi_window* window);
 MERAPI_API uint64_t merapi_generation(const struct merapi_window* window);
 /* Copy of what the device said of itself at the last handshake. */
 MERAPI_API void merapi_device_info(const struct merapi_window* window, struct merapi_device_identity* identity);
+/* How long to wait for an acknowledgement of this device, in microseconds: what it stated at the last handshake, or
+ * what hardware states where it stated nothing. */
+MERAPI_API uint64_t merapi_patience_us(const struct merapi_window* window);
 
 /* ------------------------------------------------------------------ rings */
 

@@ -40,6 +40,7 @@
   f(attached)                   \
   f(generation)                 \
   f(device_info)                \
+  f(patience_us)                \
   f(next_cycle)                 \
   f(submit)                     \
   f(doorbell)                   \

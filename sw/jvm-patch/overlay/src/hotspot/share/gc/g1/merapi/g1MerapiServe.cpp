@@ -112,9 +112,7 @@ bool G1MerapiMark::check_deferred() {
 // time. While it is held its bitmap lines are written and its counters fresh.
 // A JVM that ends waits for no device, however patient that one has asked it to be.
 bool G1MerapiMark::hold_device() {
-  merapi_device_identity identity;
-  G1MerapiLibrary::device_info(_handle, &identity);
-  const jlong patience = (identity.patience_us != 0 ? identity.patience_us : MERAPI_PATIENCE_HARDWARE_US) * (jlong)1000;
+  const jlong patience = (jlong)G1MerapiLibrary::patience_us(_handle) * 1000;
   const jlong start = os::javaTimeNanos();
   while (true) {
     jlong left = patience - (os::javaTimeNanos() - start);
@@ -230,11 +228,11 @@ bool G1MerapiMark::handle_completion(const merapi_completion* completion) {
   }
 }
 
-// How many completions were handled; -1 after a failure. No more than a ring of the usual
-// size holds: a device may fill it as fast as it is emptied here.
+// How many completions were handled; -1 after a failure. No more than the ring holds:
+// a device may fill it as fast as it is emptied here.
 int G1MerapiMark::drain_completions() {
   const int Batch = 32;
-  const int Most = 4096;
+  const int most = (int)(G1MerapiLibrary::layout_of(_handle)->area[MERAPI_AREA_COMPLETION].size / sizeof(merapi_completion));
   merapi_completion entries[Batch];
   int total = 0;
   while (true) {
@@ -249,7 +247,7 @@ int G1MerapiMark::drain_completions() {
       }
     }
     total += count;
-    if (count < Batch || total >= Most || SuspendibleThreadSet::should_yield()) {
+    if (count < Batch || total >= most || SuspendibleThreadSet::should_yield()) {
       return total;
     }
   }
@@ -337,9 +335,7 @@ bool G1MerapiMark::check_progress() {
 void G1MerapiMark::serve() {
   jlong last_news = os::javaTimeNanos();
   jlong last_check = last_news;
-  merapi_device_identity identity;
-  G1MerapiLibrary::device_info(_handle, &identity);
-  const jlong silence = MAX2(SilenceNanos, (jlong)identity.patience_us * 1000 / SilencePerPatience);
+  const jlong silence = MAX2(SilenceNanos, (jlong)G1MerapiLibrary::patience_us(_handle) * 1000 / SilencePerPatience);
   _progress = 0;
   _stale_checks = 0;
   while (true) {

@@ -37,6 +37,7 @@ void Completions::seal(Batch& batch) {
   entry.cycle = cycle_;
   for (uint32_t i = 0; i < batch.count; i++) entry.payload[i] = batch.payload[i];
   batch.count = 0;
+  if (twice_ && !seen) waiting_.push_back(entry);
   waiting_.push_back(entry);
 }
 

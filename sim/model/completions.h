@@ -16,7 +16,8 @@ namespace merapi::sim {
 
 class Completions {
  public:
-  explicit Completions(Control control) : control_(control) {}
+  // `twice`: for tests of hosts, each DEFER is repeated.
+  explicit Completions(Control control, bool twice = false) : control_(control), twice_(twice) {}
 
   // A handshake: empty ring at index 0.
   void reset(const Rings& rings);
@@ -70,6 +71,7 @@ class Completions {
   void write(const merapi_completion& entry);
 
   Control control_;
+  bool twice_;
   merapi_completion* ring_ = nullptr;
   uint64_t entries_ = 0;
   uint64_t produced_ = 0;

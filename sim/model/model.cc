@@ -30,7 +30,7 @@ Model::Model(const WindowMemory& memory, EngineHost* host, const EngineOptions& 
       slice_(tracer.slice),
       step_ns_(tracer.step_ns),
       control_(memory.base),
-      completions_(control_),
+      completions_(control_, tracer.forgetful),
       tracer_(memory, tracer, &completions_) {}
 
 Step Model::step() {

@@ -123,7 +123,7 @@ const Shape* Tracer::slow_shape(uint64_t grey) {
   }
   slow_.shape_misses++;
   Shapes::Result r{Shapes::Found::kAbsent, nullptr, false};
-  if (klass != MERAPI_SHAPE_KEY_TOMBSTONE) r = shapes_.lookup(klass);
+  if (klass != MERAPI_SHAPE_KEY_TOMBSTONE && !options_.forgetful) r = shapes_.lookup(klass);
   if (r.report) completions_->seen(klass);
   if (r.found == Shapes::Found::kBad) {
     fail(MERAPI_FAULT_BAD_SHAPE, klass, r.kind);

@@ -131,6 +131,8 @@ void defer_outside(Target& t) {
 
 void defer_misaligned(Target& t) { t.push(t.entry(MERAPI_COMP_DEFER, t.unmarked() + 1)); }
 
+void defer_inside(Target& t) { t.push(t.entry(MERAPI_COMP_DEFER, t.inside())); }
+
 void shape_unknown(Target& t) { t.push(t.entry(MERAPI_COMP_SHAPE_SEEN, 0xFFFFFFF1)); }
 
 // Keeps the ring full for a while, as fast as the host drains it, and reports a fault then: the host must have gone on
@@ -205,6 +207,7 @@ const std::vector<Fault> kFaults = {
     {"defer-unmarked", When::kTracing, After::kObey, defer_unmarked, "defers an object that is not marked"},
     {"defer-outside", When::kTracing, After::kObey, defer_outside, "defers an address outside the heap"},
     {"defer-misaligned", When::kTracing, After::kObey, defer_misaligned, "defers an address that no object can have"},
+    {"defer-inside", When::kTracing, After::kObey, defer_inside, "defers data of an array that look like an object"},
     {"shape-unknown", When::kTracing, After::kObey, shape_unknown, "has seen a klass word that nobody published"},
     {"flood", When::kTracing, After::kObey, flood, "keeps the completion ring full, then faults"},
     {"chatter", When::kTracing, After::kChat, nothing, "keeps the completion ring full and traces no more"},
@@ -215,6 +218,7 @@ const std::vector<Fault> kFaults = {
     {"idle-unread", When::kTracing, After::kGoOn, idle_unread, "an idle record of more completions than it published"},
     {"idle-other-cycle", When::kTracing, After::kGoOn, idle_other_cycle, "an idle record of the cycle before"},
     {"live-too-large", When::kTracing, After::kIdle, live_too_large, "more live words than the heap has, then idle"},
+    {"forgetful", When::kAlways, After::kGoOn, nothing, "has no shape of any klass, and defers each object twice"},
 };
 
 }  // namespace

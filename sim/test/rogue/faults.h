@@ -15,6 +15,7 @@ namespace merapi::rogue {
 enum class When {
   kHandshake,  // in place of the answer to a new generation
   kTracing,    // in the middle of a trace
+  kAlways,     // never: it is another device from the start
 };
 
 enum class After {

@@ -22,9 +22,10 @@ sim::EngineOptions engine_options(const Plan& plan) {
 }
 
 // One turn a step: a short trace, too, is met in its middle, however fast the machine is.
-sim::TracerOptions tracer_options() {
+sim::TracerOptions tracer_options(const Plan& plan) {
   sim::TracerOptions options;
   options.step_ns = 0;
+  options.forgetful = plan.fault->when == When::kAlways;
   return options;
 }
 
@@ -36,7 +37,7 @@ Rogue::Rogue(merapi_lease* lease, Plan* plan)
       memory_{static_cast<uint8_t*>(merapi_lease_base(lease)), merapi_lease_bytes(lease)},
       target_(
           memory_, [this] { notify(); }, plan->seed),
-      model_(memory_, this, engine_options(*plan), tracer_options()) {}
+      model_(memory_, this, engine_options(*plan), tracer_options(*plan)) {}
 
 bool Rogue::step() {
   if (merapi_lease_gone(lease_)) return false;

@@ -2,6 +2,7 @@
 #include "sim/test/rogue/target.h"
 
 #include <cstring>
+#include <unordered_set>
 
 namespace merapi::rogue {
 
@@ -56,16 +57,39 @@ void Target::chat() {
   publish(end);
 }
 
-uint64_t Target::unmarked() const {
+uint64_t Target::find_unmarked(const std::function<bool(uint64_t offset)>& wanted) const {
   const uint64_t* bits = geometry_.bitmap[bitmap()];
   for (uint32_t region = 0; region < geometry_.region_count; region++) {
     uint64_t start = uint64_t{region} << geometry_.region_log2;
     for (uint64_t at = start; at < sim::load(geometry_.limits[region]); at += geometry_.alignment_mask() + 1) {
       uint64_t bit = at >> geometry_.alignment_log2;
-      if ((sim::load(bits[bit >> 6]) >> (bit & 63) & 1) == 0) return geometry_.heap_base + at;
+      if ((sim::load(bits[bit >> 6]) >> (bit & 63) & 1) == 0 && wanted(at)) return geometry_.heap_base + at;
     }
   }
   return 0;
+}
+
+uint64_t Target::unmarked() const {
+  return find_unmarked([](uint64_t) { return true; });
+}
+
+uint64_t Target::inside() const {
+  std::unordered_set<uint32_t> shapes;
+  for (uint64_t i = 0; i < uint64_t{1} << geometry_.shape_slots_log2; i++) {
+    shapes.insert(static_cast<uint32_t>(sim::load(geometry_.shapes[i].klass_word)));
+  }
+  shapes.erase(0);
+  const uint64_t step = geometry_.alignment_mask() + 1;
+  auto klass_word = [this](uint64_t offset) {
+    uint32_t word;
+    std::memcpy(&word, geometry_.heap + offset + 8, sizeof word);
+    return word;
+  };
+  return find_unmarked([&](uint64_t at) {
+    if (at < step || at + 2 * step > geometry_.heap_bytes) return false;
+    const uint32_t word = klass_word(at);
+    return shapes.count(word) != 0 && klass_word(at - step) == word && klass_word(at + step) == word;
+  });
 }
 
 void Target::claim_idle(uint64_t consumed, uint64_t produced) {

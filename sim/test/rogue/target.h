@@ -53,9 +53,15 @@ class Target {
 
   // An aligned heap address below its region's limit whose mark bit is clear; 0 when there is none.
   uint64_t unmarked() const;
+  // One such that is no object: it and the places before and behind it have the same klass word, which has a shape.
+  uint64_t inside() const;
   void claim_idle(uint64_t consumed, uint64_t produced);
 
  private:
+  // The first aligned heap address below its region's limit whose mark bit is clear and that is as wanted; 0 when none
+  // is.
+  uint64_t find_unmarked(const std::function<bool(uint64_t offset)>& wanted) const;
+
   sim::WindowMemory memory_;
   std::function<void()> notify_;
   std::mt19937_64 random_;

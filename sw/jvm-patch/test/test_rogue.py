@@ -5,6 +5,7 @@ cycle is marked on the CPU, and the device is used again when it answers properl
 import json
 import os
 import re
+import resource
 import subprocess
 import time
 from pathlib import Path
@@ -60,7 +61,7 @@ IN_TRACE = {
 # The host must see through these without giving the cycle up.
 HARMLESS = ["idle-unconsumed", "idle-unread", "idle-other-cycle"]
 # Their tests are elsewhere in this file.
-OTHERS = ["die", "stop"]
+OTHERS = ["die", "stop", "defer-inside", "forgetful"]
 
 
 def start(runs, java, device, classes, folder, *more, program=PROGRAM, given=ARGUMENTS):
@@ -233,6 +234,52 @@ def test_host_sees_through(mode, java, rogue_program, classes, runs, tmp_path):
         assert f"strike {mode} " in device.said(), result.describe(f"the device never got to '{mode}'")
     jvm_harness.check_ok(result)
     jvm_harness.check_offloaded(result, 4)
+
+
+def test_what_looks_like_an_object_is_none(java, rogue_program, classes, runs, tmp_path):
+    """The device defers a place in an array of numbers that look like an array of references beyond the heap's end.
+    The host does not read what is there before it has seen a mark."""
+    mode, program = "defer-inside", jvm_harness.programs()["FalseObjects"]
+    with rogue(rogue_program, tmp_path, mode, "--after-us", "0") as device:
+        result = start(runs, java, device, classes, tmp_path, program=program.name, given=program.flags).finish(60)
+        check_told(result, device, mode, BAD, abandoned=True)
+        check_used_again(result)
+    detail = next(f["detail"] for f in result.log.fallbacks)
+    assert re.fullmatch(r"DEFER of [0-9a-f]+ which is not marked", detail), detail
+
+
+def test_what_is_deferred_again_is_counted_once(java, rogue_program, classes, runs, tmp_path):
+    """No klass has a shape: the host adds the words of each object, and each is deferred twice. Verification compares
+    live words with marks."""
+    with rogue(rogue_program, tmp_path, "forgetful") as device:
+        result = start(runs, java, device, classes, tmp_path, "count=300").finish(60)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_verified(result)
+    assert not result.log.fallbacks, result.describe(f"expected no fallback, found {result.log.fallbacks[:1]}")
+    assert len(result.log.traces) >= 2, result.describe("expected at least 2 offloaded cycles")
+    for trace in result.log.traces:
+        assert trace["deferred"] >= 2 * trace["objects"] > 0, result.describe(f"not all was deferred twice: {trace}")
+
+
+def test_without_memory_to_count_in(java, rogue_program, classes, runs, tmp_path):
+    """Where the host cannot remember what it has counted, it gives the cycle up: too few live words would free what is
+    alive."""
+    flags = ["-Xms64m", "-Xmx4t"]
+    program = ["count=200", "cycles=100000", f"until={tmp_path}/finished"]
+    with rogue(rogue_program, tmp_path, "forgetful") as device:
+        run = start(runs, java, device, classes, tmp_path, *program, given=flags)
+        run.wait_count("traces", 1, 60)
+        # A bit for each place of an object in the heap is 64 GiB.
+        most = (int(Path(f"/proc/{run.pid}/statm").read_text().split()[0]) * resource.getpagesize()) + (32 << 30)
+        resource.prlimit(run.pid, resource.RLIMIT_AS, (most, most))
+        log = run.wait_count("fallbacks", 1, 60)
+        abandoned = log.fallbacks[0]["gc_id"]
+        run.wait_for(lambda log: max(log.gc_ids("remark"), default=-1) > abandoned, 60, "a cycle after it")
+        (tmp_path / "finished").touch()
+        result = run.finish(60)
+    jvm_harness.check_ok(result)
+    assert result.log.fallbacks[0]["reason"] == "no memory", result.describe("expected another reason")
+    jvm_harness.check_abandoned(result)
 
 
 @pytest.mark.parametrize("mode", ["garbage-bytes", "deaf", "silent"])

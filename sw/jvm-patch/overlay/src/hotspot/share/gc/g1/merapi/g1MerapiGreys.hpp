@@ -46,6 +46,7 @@ public:
   bool is_empty() const { return _length == 0; }
   uint64_t at(size_t i) const { return _chunks.at((int)(i >> LogChunk))[i & right_n_bits(LogChunk)]; }
   inline void append(uint64_t address);
+  void at_put(size_t i, uint64_t address) { _chunks.at((int)(i >> LogChunk))[i & right_n_bits(LogChunk)] = address; }
   // Keeps the memory.
   void trunc_to(size_t length) { _length = length; }
   void release();

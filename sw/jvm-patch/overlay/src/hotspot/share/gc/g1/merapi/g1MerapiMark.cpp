@@ -100,6 +100,9 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _shapes(window->handle()),
   _greys(g1h, window->handle()),
   _scan(g1h->reserved(), &_greys),
+  _unseen(),
+  _waited(0),
+  _sized(NULL),
   _retry_task(new G1MerapiRetryTask()),
   _state(Host),
   _cycle(0),
@@ -179,6 +182,13 @@ bool G1MerapiMark::prepare_image(merapi_error* error) {
   _shapes.publish(false /* may_yield */);
   set_limits();
   return true;
+}
+
+void G1MerapiMark::release_deferred() {
+  _unseen.release();
+  _waited = 0;
+  delete _sized;
+  _sized = NULL;
 }
 
 // ------------------------------------------------------------------ hand-over
@@ -265,7 +275,8 @@ bool G1MerapiMark::add_live_words() {
 }
 
 bool G1MerapiMark::hand_back() {
-  if (!check_deferred() || !add_live_words()) {
+  assert(_unseen.is_empty(), "scanned");
+  if (!add_live_words()) {
     return false;
   }
   _trace._ahead = _scan.ahead();
@@ -281,7 +292,6 @@ bool G1MerapiMark::hand_back() {
 
 bool G1MerapiMark::mark_from_roots() {
   _trace = G1MerapiTrace();
-  _unchecked.clear();
   if (_mark_on_cpu) {
     _mark_on_cpu = false;
     return false;
@@ -308,8 +318,10 @@ bool G1MerapiMark::mark_from_roots() {
   G1MerapiServeTask task(this);
   _cm->_concurrent_workers->run_task(&task, 1);
   log_debug(gc, merapi)("References that waited for room in the ring: at most " SIZE_FORMAT, _greys.most());
+  log_debug(gc, merapi)("Deferred objects that waited for their marks: " SIZE_FORMAT, _waited);
   _greys.release();
   _scan.release();
+  release_deferred();
 
   bool failed;
   {

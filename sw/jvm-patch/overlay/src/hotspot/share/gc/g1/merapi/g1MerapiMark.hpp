@@ -24,11 +24,11 @@
 #include "gc/shared/gcId.hpp"
 #include "memory/allocation.hpp"
 #include "runtime/atomic.hpp"
-#include "utilities/growableArray.hpp"
 
 class G1CollectedHeap;
 class G1ConcurrentMark;
 class G1MerapiRetryTask;
+class G1MerapiVisited;
 class HeapRegion;
 
 // Concurrent marking by a tracer beside the memory.
@@ -56,6 +56,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   friend class G1MerapiServeTask;
 
   enum State { Host, Device, Failed };
+  static const uint64_t Unsized = 1;
 
   G1CollectedHeap*   _g1h;
   G1ConcurrentMark*  _cm;
@@ -64,6 +65,9 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   G1MerapiShapes     _shapes;
   G1MerapiGreys      _greys;
   G1MerapiScan       _scan;
+  G1MerapiGreyList   _unseen;             // deferred objects whose marks were not seen yet, Unsized in their lowest bit
+  size_t             _waited;             // how many were in it in this cycle
+  G1MerapiVisited*   _sized;              // objects whose words the host has added; NULL: none in this cycle
   G1MerapiRetryTask* _retry_task;
 
   volatile State     _state;
@@ -78,7 +82,6 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   G1MerapiTrace      _trace;
   uint64_t           _progress;           // what the device had done at the last check
   uint               _stale_checks;       // checks since then that found no more
-  GrowableArrayCHeap<uint64_t, mtGC> _unchecked; // deferred objects whose marks were not looked up yet
 
   char               _reason[64];
   char               _detail[320];
@@ -105,10 +108,13 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   int  drain_completions();
   bool handle_completion(const merapi_completion* completion);
   bool handle_deferred(uint64_t address, bool unsized);
-  bool check_deferred();
+  bool scan_deferred(oop obj, HeapRegion* region, bool unsized);
+  HeapRegion* region_below_limit(oop obj) const;
+  bool check_unseen();
+  bool scan_unseen();
+  void release_deferred();
   bool hold_device();
   void release_device();
-  bool is_marked_when_held(oop obj);
   bool drain_satb();
   bool check_fault();
   bool check_alive();

@@ -91,21 +91,50 @@ bool G1MerapiMark::submit_regions() {
   return progress;
 }
 
+// The region of an object that the device has deferred; NULL if a pause has reclaimed it since.
+HeapRegion* G1MerapiMark::region_below_limit(oop obj) const {
+  HeapRegion* region = _g1h->heap_region_containing(obj);
+  return region == NULL || region->obj_allocated_since_next_marking(obj) ? NULL : region;
+}
+
 // The bitmap is the device's while it traces: the mark of an object that it
 // defers may still be on its chip. When it holds no line (paused or idle) every
 // mark must be there.
-bool G1MerapiMark::check_deferred() {
-  for (int i = 0; i < _unchecked.length(); i++) {
-    oop obj = cast_to_oop((uintptr_t)_unchecked.at(i));
-    HeapRegion* region = _g1h->heap_region_containing(obj);
-    bool reclaimed = region == NULL || region->obj_allocated_since_next_marking(obj);
-    if (!reclaimed && !_cm->_next_mark_bitmap->is_marked(obj)) {
-      fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is not marked", _unchecked.at(i));
+bool G1MerapiMark::check_unseen() {
+  for (size_t i = 0; i < _unseen.length(); i++) {
+    uint64_t address = _unseen.at(i) & ~Unsized;
+    oop obj = cast_to_oop((uintptr_t)address);
+    if (region_below_limit(obj) != NULL && !_cm->_next_mark_bitmap->is_marked(obj)) {
+      fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is not marked", address);
       return false;
     }
   }
-  _unchecked.clear();
   return true;
+}
+
+// Those whose marks are seen by now, which are all that check_unseen has found right.
+bool G1MerapiMark::scan_unseen() {
+  size_t kept = 0;
+  size_t i = 0;
+  bool right = true;
+  for (; i < _unseen.length() && right && !SuspendibleThreadSet::should_yield(); i++) {
+    uint64_t entry = _unseen.at(i);
+    oop obj = cast_to_oop((uintptr_t)(entry & ~Unsized));
+    HeapRegion* region = region_below_limit(obj);
+    if (region == NULL) {
+      continue;
+    }
+    if (_cm->_next_mark_bitmap->is_marked(obj)) {
+      right = scan_deferred(obj, region, (entry & Unsized) != 0);
+    } else {
+      _unseen.at_put(kept++, entry);
+    }
+  }
+  for (; i < _unseen.length(); i++) {
+    _unseen.at_put(kept++, _unseen.at(i));
+  }
+  _unseen.trunc_to(kept);
+  return right;
 }
 
 // In the suspendible thread set, so no collection pauses the device at the same
@@ -137,19 +166,6 @@ void G1MerapiMark::release_device() {
   G1MerapiLibrary::doorbell(_handle);
 }
 
-// Of what may be no object nothing is believed before its mark is seen.
-bool G1MerapiMark::is_marked_when_held(oop obj) {
-  if (!hold_device()) {
-    return false;
-  }
-  bool marked = _cm->_next_mark_bitmap->is_marked(obj);
-  release_device();
-  if (!marked) {
-    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which is not marked", (uint64_t)cast_from_oop<uintptr_t>(obj));
-  }
-  return marked;
-}
-
 bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
   uint64_t base = (uint64_t)_window->heap_base();
   if (address < base || address >= base + _window->heap_size() ||
@@ -158,27 +174,39 @@ bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
     return false;
   }
   oop obj = cast_to_oop((uintptr_t)address);
-  HeapRegion* region = _g1h->heap_region_containing(obj);
-  if (region == NULL || region->obj_allocated_since_next_marking(obj)) {
-    // Reclaimed in a pause since.
+  HeapRegion* region = region_below_limit(obj);
+  if (region == NULL) {
     return true;
   }
-  Klass* klass = obj->klass_or_null();
-  bool published = klass != NULL && _shapes.klass_of(G1MerapiShapes::klass_word(klass)) == klass;
   if (!_cm->_next_mark_bitmap->is_marked(obj)) {
-    if (published) {
-      // An object; its mark may be on the device's chip still.
-      _unchecked.append(address);
-    } else if (!is_marked_when_held(obj)) {
-      return false;
-    }
+    // Of what may be no object nothing is believed before its mark is seen, not even its klass word: what stands
+    // there may be the data of an array.
+    _unseen.append(address | (unsized ? Unsized : 0));
+    _waited++;
+    return true;
   }
-  if (!published && (klass == NULL || !Metaspace::contains(klass))) {
-    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which holds no klass", address);
+  return scan_deferred(obj, region, unsized);
+}
+
+bool G1MerapiMark::scan_deferred(oop obj, HeapRegion* region, bool unsized) {
+  Klass* klass = obj->klass_or_null();
+  if (klass == NULL || (_shapes.klass_of(G1MerapiShapes::klass_word(klass)) != klass && !Metaspace::contains(klass))) {
+    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which holds no klass", (uint64_t)cast_from_oop<uintptr_t>(obj));
     return false;
   }
+  // A device may defer an object again.
   if (unsized) {
-    Atomic::add(&_cm->_region_mark_stats[region->hrm_index()]._live_words, (size_t)obj->size());
+    if (_sized == NULL) {
+      _sized = new G1MerapiVisited(_g1h->reserved());
+    }
+    if (!_sized->is_mapped()) {
+      fail("no memory", "cannot map " SIZE_FORMAT " bytes to tell objects without a shape apart", _sized->bytes());
+      return false;
+    }
+    if (!_sized->at(obj)) {
+      _sized->set(obj);
+      Atomic::add(&_cm->_region_mark_stats[region->hrm_index()]._live_words, (size_t)obj->size());
+    }
   }
   _scan.scan(obj);
   _trace._deferred++;
@@ -308,9 +336,9 @@ bool G1MerapiMark::check_alive() {
   if (!hold_device()) {
     return false;
   }
-  bool progress = check_deferred() && check_progress();
+  bool progress = check_unseen() && check_progress();
   release_device();
-  return progress;
+  return progress && scan_unseen();
 }
 
 bool G1MerapiMark::check_progress() {
@@ -384,7 +412,11 @@ void G1MerapiMark::serve() {
     // nothing that was not read, the closure is complete up to what SATB holds back.
     if (_greys.is_empty() && _next_region >= _g1h->max_reserved_regions() &&
         G1MerapiLibrary::idle(_handle, _cycle) == 1) {
-      if (!SuspendibleThreadSet::should_yield()) {
+      if (!_unseen.is_empty()) {
+        if (!check_unseen() || !scan_unseen()) {
+          return;
+        }
+      } else if (!SuspendibleThreadSet::should_yield()) {
         hand_back();
         return;
       }

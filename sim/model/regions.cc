@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/model/regions.h"
 
+#include <new>
+
 namespace merapi::sim {
 
 void HostBits::take(const uint64_t* words, uint64_t count, uint64_t last_mask) {
@@ -60,11 +62,14 @@ void Regions::begin(const WindowMemory& memory, const Geometry* geometry, uint64
   edges_.assign(count + 1, RegionEdge{0, ~uint64_t{0}});
   state_.assign(count, RegionState::kUnopened);
   host_.clear();
-  host_.resize(count);
   chunk_shift_ = uint8_t(geometry->alignment_log2 + 6 + 6);
   uint64_t chunks = (geometry->heap_bytes >> chunk_shift_) + 1;
-  flags_.assign((chunks + 63) / 64, 0);
-  flagged_ = 0;
+  if (flag_words_ != (chunks + 63) / 64 || flagged_ != 0) {
+    flag_words_ = (chunks + 63) / 64;
+    flags_.reset(static_cast<uint64_t*>(std::calloc(flag_words_, sizeof(uint64_t))));
+    if (flags_ == nullptr) throw std::bad_alloc();
+    flagged_ = 0;
+  }
   host_population_ = 0;
   next_flag_word_ = 0;
 }
@@ -75,8 +80,11 @@ Fault Regions::open(uint32_t region) {
   uint64_t limit;
   if (Fault f = latch_limit(memory_, *geometry_, region, &limit)) return f;
   WordSpan span = words_of(*geometry_, start(region), limit);
-  if (span.count != 0) host_[region].take(bitmap_ + span.first, span.count, span.last_mask);
-  host_population_ += host_[region].population();
+  if (span.count != 0) {
+    HostBits& host = host_[region];
+    host.take(bitmap_ + span.first, span.count, span.last_mask);
+    host_population_ += host.population();
+  }
   lines_read_ += lines_of_words(span.first, span.first + span.count);
   edges_[region].limit = limit;
   if (state == RegionState::kCommanded) {
@@ -117,7 +125,7 @@ Fault Regions::refresh(bool* fell) {
 }
 
 void Regions::take_chunk(uint64_t* offset, uint64_t* bytes) {
-  while (flags_[next_flag_word_] == 0) next_flag_word_ = (next_flag_word_ + 1) % flags_.size();
+  while (flags_[next_flag_word_] == 0) next_flag_word_ = (next_flag_word_ + 1) % flag_words_;
   uint64_t word = flags_[next_flag_word_];
   uint64_t chunk = next_flag_word_ * 64 + uint64_t(__builtin_ctzll(word));
   flags_[next_flag_word_] = word & (word - 1);

@@ -1,11 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Per-region state of a cycle: the limit, which marks the sweep may still be left with, and which marks are the
-// host's. The reasons are in tracer.h.
+// host's. The reasons are in tracer.h. Of a heap that is reserved and not in use a region costs some bytes and its
+// chunks none: a cycle begins within the time that a host waits for a sign of life.
 #ifndef MERAPI_SIM_MODEL_REGIONS_H_
 #define MERAPI_SIM_MODEL_REGIONS_H_
 
 #include <cstdint>
+#include <cstdlib>
+#include <memory>
+#include <unordered_map>
 #include <vector>
 
 #include "sim/model/geometry.h"
@@ -95,8 +99,13 @@ class Regions {
   uint64_t* bitmap_ = nullptr;
   std::vector<RegionEdge> edges_;
   std::vector<RegionState> state_;
-  std::vector<HostBits> host_;
-  std::vector<uint64_t> flags_;
+  struct Free {
+    void operator()(void* memory) const { std::free(memory); }
+  };
+
+  std::unordered_map<uint32_t, HostBits> host_;  // of opened regions
+  std::unique_ptr<uint64_t[], Free> flags_;      // untouched pages cost nothing
+  uint64_t flag_words_ = 0;
   uint64_t flagged_ = 0;
   uint64_t host_population_ = 0;
   uint64_t lines_read_ = 0;

@@ -10,6 +10,7 @@ import jvm_harness
 import pytest
 from jvm_options import BASE, G1_VERIFY, VERIFY
 
+MIB = 1 << 20
 # A list in random order: no tracer is done with it in less than some tens of milliseconds, time enough to hit one.
 LONG = ["-Xms224m", "-Xmx224m"]
 LONG_PROGRAM = ["GraphRewiring", "ballast=1200000", "count=300", "cycles=100000"]
@@ -102,6 +103,32 @@ def test_nothing_below_any_limit(start, own_device):
     empty = sorted(trace["concurrent_ms"] for trace in result.log.traces if trace["objects"] == 0)
     assert len(empty) >= 8, result.describe("expected cycles without objects below the limits")
     assert empty[len(empty) // 4] < 5, result.describe(f"cycles without work took {empty} ms")
+
+
+# ------------------------------------------------------------- very large heaps
+
+
+def test_a_reserved_heap_costs_the_device_little(start, device_program, tmp_path):
+    """Of 40 TiB that are reserved and not in use the flags of chunks and the marks of regions would be 300 MiB of the
+    device, which took it longer to make than hosts wait for a sign of life."""
+    flags = ["-Xms64m", "-Xmx40t"]
+    patient = ["--model", "--patience-us", 10_000_000]
+    with jvm_harness.ServedDevice(device_program, tmp_path / "device", *patient) as device:
+        run = start(f"device:{device.socket}", "GraphRewiring", "count=200", "cycles=3", flags=flags)
+        result = run.finish(120)
+        most = jvm_harness.bytes_of_process(device.process.pid, "VmHWM")
+    jvm_harness.check_ok(result)
+    jvm_harness.check_offloaded(result, 3)
+    assert most < 200 * MIB, result.describe(f"{most} bytes of the device were in memory at a time")
+
+
+def test_a_heap_beyond_the_device_is_told(start, own_device):
+    """A device may bound the heap: the functional model takes 64 TiB."""
+    flags = ["-Xms64m", "-Xmx65t"]
+    result = start(f"device:{own_device.socket}", "GraphRewiring", "count=200", "cycles=4", flags=flags).finish(120)
+    on_the_cpu(result, 2)
+    said(result, "device fault", f"expected a device that takes a heap of {65 << 40} bytes, found one that refuses it")
+    jvm_harness.check_abandoned(result)
 
 
 # -------------------------------------------------------------- device's death
@@ -231,7 +258,6 @@ def test_stopped_where_address_space_is_short(runs, java, classes, own_device, t
 
 # ------------------------------------------------------------ windows in files
 
-MIB = 1 << 20
 # Heap of 128 MiB, two bitmaps of a sixty-fourth each, tables, alignment.
 ROOMY = 192 * MIB
 

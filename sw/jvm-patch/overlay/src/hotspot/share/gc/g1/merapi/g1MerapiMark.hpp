@@ -116,6 +116,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   bool hold_device();
   void release_device();
   bool drain_satb();
+  void fail_by_fault(uint32_t code, uint64_t address, uint64_t detail);
   bool check_fault();
   bool check_alive();
   bool check_progress();

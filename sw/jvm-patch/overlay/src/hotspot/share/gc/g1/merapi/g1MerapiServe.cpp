@@ -213,6 +213,19 @@ bool G1MerapiMark::scan_deferred(oop obj, HeapRegion* region, bool unsized) {
   return true;
 }
 
+void G1MerapiMark::fail_by_fault(uint32_t code, uint64_t address, uint64_t detail) {
+  // What is the device's to say of the heap as such: it may bound its size.
+  const uint64_t region_count = MERAPI_CONFIG_OFFSET + offset_of(merapi_config, region_count);
+  if (code == MERAPI_FAULT_BAD_CONFIG && address == region_count) {
+    fail("device fault", "expected a device that takes a heap of " SIZE_FORMAT " bytes, found one that refuses it (%s at "
+         UINT64_FORMAT_X ", detail " UINT64_FORMAT_X "); use a smaller -Xmx", _window->heap_size(),
+         G1MerapiLibrary::fault_name(code), address, detail);
+    return;
+  }
+  fail("device fault", "%s at " UINT64_FORMAT_X ", detail " UINT64_FORMAT_X, G1MerapiLibrary::fault_name(code), address,
+       detail);
+}
+
 bool G1MerapiMark::handle_completion(const merapi_completion* completion) {
   if (completion->cycle != _cycle) {
     return true;  // of a cycle that is over
@@ -247,8 +260,7 @@ bool G1MerapiMark::handle_completion(const merapi_completion* completion) {
       return true;
     }
     case MERAPI_COMP_FAULT:
-      fail("device fault", "%s at " UINT64_FORMAT_X ", detail " UINT64_FORMAT_X,
-           G1MerapiLibrary::fault_name(completion->arg), completion->payload[0], completion->payload[1]);
+      fail_by_fault(completion->arg, completion->payload[0], completion->payload[1]);
       return false;
     default:
       fail("bad completion", "unexpected type %u", completion->type);
@@ -319,8 +331,7 @@ bool G1MerapiMark::check_fault() {
   }
   merapi_fault_record record;
   G1MerapiLibrary::fault_get(_handle, &record);
-  fail("device fault", "%s at " UINT64_FORMAT_X ", detail " UINT64_FORMAT_X,
-       G1MerapiLibrary::fault_name(code), record.address, record.detail);
+  fail_by_fault(code, record.address, record.detail);
   return false;
 }
 

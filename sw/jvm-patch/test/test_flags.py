@@ -65,13 +65,14 @@ def run_beside_mapping(runs, java, classes, tmp_path, flags, count):
     return result, mapping
 
 
-def test_heap_is_for_this_process_and_takes_large_pages(java, device, classes, runs, tmp_path):
+@pytest.mark.parametrize("prefix", ["device:", ""], ids=["device", "path-alone"])
+def test_heap_is_for_this_process_and_takes_large_pages(prefix, java, device, classes, runs, tmp_path):
     """A forked child would write into the heap of its parent. What -XX:+UseTransparentHugePages asks for is asked of
-    the window as well; where the kernel refuses it, a warning says so."""
+    the window as well; where the kernel refuses it, a warning says so, however the window was named."""
     support = Path("/sys/kernel/mm/transparent_hugepage/shmem_enabled")
     if not support.exists():
         pytest.skip("this kernel has no transparent huge pages of shared memory")
-    flags = ["-XX:+UseTransparentHugePages", jvm_harness.flag_of_window(f"device:{device.socket}"), "-Xmx64m"]
+    flags = ["-XX:+UseTransparentHugePages", jvm_harness.flag_of_window(f"{prefix}{device.socket}"), "-Xmx64m"]
     result, mapping = run_beside_mapping(runs, java, classes, tmp_path, flags, count=200)
     held = re.search(r"^VmFlags:(.*)$", mapping, re.MULTILINE)[1].split()
     assert "dc" in held and "hg" in held, mapping

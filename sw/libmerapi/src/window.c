@@ -267,6 +267,8 @@ void merapi_close(struct merapi_window* window) {
 
 const struct merapi_layout* merapi_layout_of(const struct merapi_window* window) { return &window->layout; }
 
+const char* merapi_transport_name(const struct merapi_window* window) { return window->transport->name; }
+
 uint64_t merapi_window_bytes(const struct merapi_window* window) { return window->bytes; }
 
 int merapi_map_fixed(struct merapi_window* window, uint64_t offset, uint64_t length, void* address) {

@@ -310,6 +310,7 @@ TEST_F(Socket, TwoWindowsAtOnce) {
   merapi_window* other = nullptr;
   const merapi_geometry geometry = SmallGeometry();
   ASSERT_EQ(merapi_open(path_.c_str(), &geometry, 0, &other, &error_), 0) << error_.message;
+  EXPECT_STREQ(merapi_transport_name(other), "device");
   std::unique_ptr<DeviceThread> first, second;
   ASSERT_EQ(Attach(&first), 0) << error_.message;
   std::swap(window_, other);

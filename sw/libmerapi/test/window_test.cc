@@ -55,6 +55,7 @@ TEST_F(File, IsMadeAndReadBack) {
   merapi_close(window);
 
   ASSERT_EQ(merapi_open(path_.c_str(), nullptr, 0, &window, &error_), 0) << error_.message;
+  EXPECT_STREQ(merapi_transport_name(window), "file");
   EXPECT_EQ(std::memcmp(&layout, merapi_layout_of(window), sizeof layout), 0);
   merapi_config again;
   merapi_get_config(window, &again);

@@ -103,6 +103,8 @@ MERAPI_API int merapi_open(const char* name, const struct merapi_geometry* geome
 MERAPI_API void merapi_close(struct merapi_window* window);
 
 MERAPI_API const struct merapi_layout* merapi_layout_of(const struct merapi_window* window);
+/* What the window was opened over, also by its path alone: "device", "file", "dax" or "pci". Static storage. */
+MERAPI_API const char* merapi_transport_name(const struct merapi_window* window);
 /* Size of the window as the transport tells it. */
 MERAPI_API uint64_t merapi_window_bytes(const struct merapi_window* window);
 /* Map `length` bytes at window offset `offset` over the addresses from `address` on (replacing whatever is

@@ -32,6 +32,7 @@
   f(close)                      \
   f(layout_of)                  \
   f(window_bytes)               \
+  f(transport_name)             \
   f(map_fixed)                  \
   f(zero)                       \
   f(configure)                  \

@@ -92,13 +92,14 @@ int G1MerapiWindow::map(uint64_t offset, size_t size, char* base) {
 
 // The pool of large pages is for memory of the JVM's own. Of memory that is shared the kernel makes large pages only
 // where it is told to.
-static void warn_of_small_pages() {
+static void warn_of_small_pages(const char* transport) {
   static const char* const file = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
   if (UseLargePages && !UseTransparentHugePages) {
     log_warning(gc, merapi)("The heap has no large pages: expected -XX:+UseTransparentHugePages with a window, found "
                             "-XX:+UseLargePages");
   }
-  if (!UseTransparentHugePages || strncmp(MerapiWindow, "device:", strlen("device:")) != 0) {
+  // That of a file is the file system's affair.
+  if (!UseTransparentHugePages || strcmp(transport, "device") != 0) {
     return;
   }
   char text[128];
@@ -184,7 +185,7 @@ void G1MerapiWindow::initialize(const ReservedSpace& heap) {
     vm_exit_during_initialization(err_msg("Could not map the heap at offset " UINT64_FORMAT " of window %s: %s",
                                           offset, MerapiWindow, os::strerror(-result)));
   }
-  warn_of_small_pages();
+  warn_of_small_pages(G1MerapiLibrary::transport_name(window));
   if (AllocateHeapAt != NULL) {
     log_warning(gc, merapi)("AllocateHeapAt is ignored: the heap is in window %s", MerapiWindow);
   }

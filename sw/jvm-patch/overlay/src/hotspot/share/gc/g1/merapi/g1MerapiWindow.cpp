@@ -46,6 +46,9 @@ G1MerapiWindow* G1MerapiWindow::_instance = NULL;
 // A reservation whose memory is already there, in the window's pages whatever it was reserved for.
 class G1MerapiSpace : public ReservedSpace {
 public:
+  G1MerapiSpace(char* base, size_t size) {
+    initialize_members(base, size, MERAPI_MAPPED_ALIGNMENT, os::vm_page_size(), true /* special */, false /* executable */);
+  }
   G1MerapiSpace(const ReservedSpace& reserved) : ReservedSpace(reserved) {
     _special = true;
     _page_size = os::vm_page_size();
@@ -178,6 +181,19 @@ void G1MerapiWindow::initialize(const ReservedSpace& heap) {
     return;
   }
   G1MerapiWindow* self = new G1MerapiWindow(window, heap);
+  // First the bitmaps: the heap's reservation is untouched as long as there may be none.
+  result = self->map_bitmap(0);
+  if (result == 0) {
+    result = self->map_bitmap(1);
+  }
+  if (result != 0) {
+    log_warning(gc, merapi)("Marking stays on the CPU: cannot map the mark bitmaps of window %s: %s", MerapiWindow,
+                            os::strerror(-result));
+    self->unmap_bitmaps();
+    delete self;
+    G1MerapiLibrary::close(window);
+    return;
+  }
   uint64_t offset = self->area_offset(MERAPI_AREA_HEAP);
   result = self->map(offset, heap.size(), heap.base());
   if (result != 0) {
@@ -201,32 +217,39 @@ ReservedSpace G1MerapiWindow::heap_space(const ReservedSpace& heap) {
   return G1MerapiSpace(heap);
 }
 
+int G1MerapiWindow::map_bitmap(int which) {
+  const merapi_area_desc* desc = &G1MerapiLibrary::layout_of(_window)->area[bitmap_area(which)];
+  size_t mapped = align_up(G1CMBitMap::compute_size(_heap_size), (size_t)MERAPI_MAPPED_ALIGNMENT);
+  ReservedSpace reserved(mapped, MERAPI_MAPPED_ALIGNMENT, os::vm_page_size());
+  if (!reserved.is_reserved()) {
+    return -ENOMEM;
+  }
+  _bitmap_base[which] = reserved.base();
+  _bitmap_size[which] = mapped;
+  int result = G1MerapiLibrary::zero(_window, desc->offset, desc->size);
+  return result != 0 ? result : map(desc->offset, mapped, reserved.base());
+}
+
+void G1MerapiWindow::unmap_bitmaps() {
+  for (int i = 0; i < 2; i++) {
+    if (_bitmap_base[i] != NULL) {
+      os::release_memory(_bitmap_base[i], _bitmap_size[i]);
+    }
+  }
+}
+
 G1RegionToSpaceMapper* G1MerapiWindow::bitmap_storage(int which, size_t size, size_t translation_factor) {
   if (_instance == NULL) {
     return NULL;
   }
-  merapi_area area = bitmap_area(which);
-  const merapi_area_desc* desc = &G1MerapiLibrary::layout_of(_instance->_window)->area[area];
-  size_t mapped = align_up(size, (size_t)MERAPI_MAPPED_ALIGNMENT);
-  guarantee(size <= align_up(desc->size, (uint64_t)MERAPI_AREA_ALIGNMENT), "bitmap area too small");
-  ReservedSpace reserved(mapped, MERAPI_MAPPED_ALIGNMENT, os::vm_page_size());
-  if (!reserved.is_reserved()) {
-    vm_exit_during_initialization("Could not reserve address space for a mark bitmap in the window");
-  }
-  int result = G1MerapiLibrary::zero(_instance->_window, desc->offset, desc->size);
-  if (result == 0) {
-    result = _instance->map(desc->offset, mapped, reserved.base());
-  }
-  if (result != 0) {
-    vm_exit_during_initialization(err_msg("Could not map a mark bitmap in the window: %s", os::strerror(-result)));
-  }
-  _instance->_bitmap_base[which] = reserved.base();
-  _instance->_bitmap_size[which] = mapped;
+  guarantee(size <= G1MerapiLibrary::layout_of(_instance->_window)->area[bitmap_area(which)].size,
+            "bitmap area too small");
+  G1MerapiSpace space(_instance->_bitmap_base[which], _instance->_bitmap_size[which]);
   // As G1CollectedHeap::create_aux_memory_mapper says it; the window decides on pages.
   os::trace_page_sizes_for_requested_size(which == 0 ? "Prev Bitmap" : "Next Bitmap", size, os::vm_page_size(),
-                                          os::vm_page_size(), reserved.base(), reserved.size());
-  return G1RegionToSpaceMapper::create_mapper(G1MerapiSpace(reserved), size, os::vm_page_size(),
-                                              HeapRegion::GrainBytes, translation_factor, mtGC);
+                                          os::vm_page_size(), space.base(), space.size());
+  return G1RegionToSpaceMapper::create_mapper(space, size, os::vm_page_size(), HeapRegion::GrainBytes,
+                                              translation_factor, mtGC);
 }
 
 bool G1MerapiWindow::ensure_configured(merapi_error* error) {

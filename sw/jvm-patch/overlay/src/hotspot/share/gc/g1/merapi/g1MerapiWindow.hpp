@@ -51,6 +51,9 @@ class G1MerapiWindow : public CHeapObj<mtGC> {
   uint64_t area_offset(merapi_area area) const;
   // Maps the window from `offset` on over [base, base + size); 0 or a negative errno.
   int map(uint64_t offset, size_t size, char* base);
+  // Places bitmap `which`, all clear, in the window; 0 or a negative errno.
+  int map_bitmap(int which);
+  void unmap_bitmaps();
   bool contains(const char* start) const;
   // Take a bitmap out of the window: the next one all clear, the previous one with
   // its marks. `clear` is that next one, or NULL if something is in it.
@@ -58,9 +61,10 @@ class G1MerapiWindow : public CHeapObj<mtGC> {
   bool make_previous_private(int which, char* clear);
 
 public:
-  // Opens the window that -XX:MerapiWindow names and places the reserved heap
-  // in it. On any failure the reservation stays as it was, a warning says why,
-  // and the JVM goes on without a window.
+  // Opens the window that -XX:MerapiWindow names and places bitmaps and the
+  // reserved heap in it. On any failure the reservation stays as it was, a warning
+  // says why, and the JVM goes on without a window; only a heap that is mapped in
+  // part ends it.
   static void initialize(const ReservedSpace& heap);
 
   // NULL when there is no window.

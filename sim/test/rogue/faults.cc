@@ -218,7 +218,8 @@ const std::vector<Fault> kFaults = {
     {"idle-unread", When::kTracing, After::kGoOn, idle_unread, "an idle record of more completions than it published"},
     {"idle-other-cycle", When::kTracing, After::kGoOn, idle_other_cycle, "an idle record of the cycle before"},
     {"live-too-large", When::kTracing, After::kIdle, live_too_large, "more live words than the heap has, then idle"},
-    {"forgetful", When::kAlways, After::kGoOn, nothing, "has no shape of any klass, and defers each object twice"},
+    {"forgetful", When::kAlways, After::kForget, nothing, "has no shape of any klass, and defers each object twice"},
+    {"dozing", When::kAlways, After::kDoze, nothing, "looks when the doorbell was rung, never by itself"},
 };
 
 }  // namespace

@@ -26,6 +26,9 @@ enum class After {
   kLate,    // acknowledges the next pause long after its patience, then goes on
   kHangUp,  // closes the connection and offers itself anew
   kChat,    // obeys, and fills the completion ring with what says nothing whenever there is room
+  // From the start (kAlways):
+  kForget,  // no klass has a shape, and each DEFER comes twice
+  kDoze,    // never looks by itself, but when the doorbell was rung
 };
 
 struct Fault {

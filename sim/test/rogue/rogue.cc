@@ -12,6 +12,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 constexpr auto kPoll = std::chrono::microseconds(200);
+constexpr uint64_t kDozeUs = 600'000'000;
 
 sim::EngineOptions engine_options(const Plan& plan) {
   sim::EngineOptions options;
@@ -25,7 +26,7 @@ sim::EngineOptions engine_options(const Plan& plan) {
 sim::TracerOptions tracer_options(const Plan& plan) {
   sim::TracerOptions options;
   options.step_ns = 0;
-  options.forgetful = plan.fault->when == When::kAlways;
+  options.forgetful = plan.fault->after == After::kForget;
   return options;
 }
 
@@ -63,7 +64,8 @@ bool Rogue::step() {
     return after != After::kHangUp;
   }
   if (next.next == sim::Step::kSleep) {
-    merapi_lease_sleep(lease_, model_.doorbell_seen(), std::min<uint64_t>(next.sleep_us, 50'000));
+    uint64_t sleep_us = plan_->fault->after == After::kDoze ? kDozeUs : std::min<uint64_t>(next.sleep_us, 50'000);
+    merapi_lease_sleep(lease_, model_.doorbell_seen(), sleep_us);
   }
   return true;
 }
@@ -78,6 +80,10 @@ bool Rogue::strikes_in_trace() {
   if (status.cycles_begun != cycles_seen_) {
     cycles_seen_ = status.cycles_begun;
     cycle_began_ = Clock::now();
+    if (plan_->fault->after == After::kDoze) {
+      std::fprintf(stderr, "cycle %u begun, pauses asked for: %u\n", status.cycle,
+                   sim::load(target_.control.request->pause));
+    }
   }
   if (plan_->fault->when != When::kTracing || plan_->times == 0) return false;
   if (status.state != MERAPI_DEVICE_STATE_TRACING || status.cycles_begun < plan_->cycle) return false;
@@ -119,6 +125,8 @@ bool Rogue::misbehave() {
       break;
     case After::kGoOn:
     case After::kDeaf:
+    case After::kForget:
+    case After::kDoze:
       break;
   }
   std::this_thread::sleep_for(kPoll);

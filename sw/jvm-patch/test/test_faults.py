@@ -149,21 +149,6 @@ def test_device_comes_late(start, device_program, tmp_path):
     assert not any(f["abandoned"] for f in result.log.fallbacks), result.describe("a cycle was abandoned")
 
 
-# ------------------------------------------------------------ nothing to trace
-
-
-def test_nothing_below_any_limit(start, own_device):
-    """A cycle in which nothing lies below a limit has no regions to trace. The device is told of it all the same, and
-    is not left asleep until it looks by itself."""
-    young = ["-Xms96m", "-Xmx96m", "-Xmn64m", "-XX:+NeverTenure", "-XX:SurvivorRatio=1", "-Xshare:off"]
-    result = start(f"device:{own_device.socket}", "GraphRewiring", "count=10", "cycles=10", flags=young).finish(60)
-    jvm_harness.check_ok(result)
-    jvm_harness.check_offloaded(result, 8)
-    empty = sorted(trace["concurrent_ms"] for trace in result.log.traces if trace["objects"] == 0)
-    assert len(empty) >= 8, result.describe("expected cycles without objects below the limits")
-    assert empty[len(empty) // 4] < 5, result.describe(f"cycles without work took {empty} ms")
-
-
 # ------------------------------------------------------------- very large heaps
 
 

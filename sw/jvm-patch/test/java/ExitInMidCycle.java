@@ -4,7 +4,8 @@ import java.util.concurrent.CountDownLatch;
 
 /**
  * The program ends while a cycle runs. {@code how} says the way: exit, halt, hook (exit, with a shutdown hook that
- * collects) or return (from main, with a daemon thread collecting); {@code micros} says how late.
+ * collects) or return (from main, with a daemon thread collecting); {@code micros} says how late. With {@code full=1}
+ * a full collection is asked for after half of that time.
  *
  * @flags -Xms192m -Xmx192m
  * @traces 0
@@ -22,6 +23,11 @@ public final class ExitInMidCycle {
         for (int i = 0; i < fan.length; i += 101) {
             fan[fan.length - 1 - i].intact(i);
         }
+        boolean full = stress.count("full", 0) != 0;
+        if (full) {
+            // The first one takes its time to find the way to it.
+            Stress.fullCollection();
+        }
         var started = new CountDownLatch(1);
         var collector = new Thread(() -> {
             started.countDown();
@@ -33,9 +39,27 @@ public final class ExitInMidCycle {
         collector.start();
         started.await();
         long micros = stress.option("micros", 30_000);
-        Thread.sleep(micros / 1000, (int) (micros % 1000) * 1000);
+        if (full) {
+            var breaker = new Thread(() -> {
+                try {
+                    Thread.sleep(micros / 2000);
+                    Stress.fullCollection();
+                } catch (Exception e) {
+                    throw new AssertionError(e);
+                }
+            });
+            breaker.setDaemon(true);
+            breaker.start();
+        }
+        if (!full) {
+            Thread.sleep(micros / 1000, (int) (micros % 1000) * 1000);
+        }
         stress.ok("nodes %d", fan.length);
         System.out.flush();
+        if (full) {
+            // Nothing that has the VM thread do anything comes between: it may be waiting for the cycle.
+            Thread.sleep(micros / 1000, (int) (micros % 1000) * 1000);
+        }
         switch (stress.option("how", "exit")) {
             case "exit":
                 System.exit(0);

@@ -36,6 +36,7 @@
 
 G1MerapiMark* G1MerapiMark::_instance = NULL;
 volatile int G1MerapiMark::_waiting = 0;
+volatile bool G1MerapiMark::_exiting = false;
 
 // Starts the cycle that replaces an abandoned one, from the service thread as
 // periodic collections are.
@@ -168,6 +169,15 @@ void G1MerapiMark::fail(const char* reason, const char* format, ...) {
   va_end(ap);
   make_plain(_detail);
   _state = Failed;
+}
+
+// The JVM's end is no failure of anything, whatever it has found the device doing.
+void G1MerapiMark::report_failure() {
+  if (is_exiting()) {
+    log_debug(gc, merapi)("The JVM's end cuts the cycle: %s, %s", _reason, _detail);
+  } else {
+    _trace.report_fallback(_reason, _detail, true);
+  }
 }
 
 bool G1MerapiMark::prepare_image(merapi_error* error) {
@@ -362,7 +372,7 @@ void G1MerapiMark::request_retry() {
 void G1MerapiMark::cycle_is_over() {
   const int which = next_bitmap();
   // The cycle that replaces an abandoned one marks on the CPU: it needs no device, and this one has just failed.
-  if (_mark_on_cpu || !_window->is_private(which) || _cm->cm_thread()->should_terminate() ||
+  if (_mark_on_cpu || !_window->is_private(which) || is_exiting() ||
       !_window->prepare_return(which)) {
     return;
   }
@@ -432,9 +442,7 @@ bool G1MerapiMark::before_abort() {
     }
   }
   if (_state == Failed) {
-    if (!_cm->cm_thread()->should_terminate()) {
-      _trace.report_fallback(_reason, _detail, true);
-    }
+    report_failure();
     clear = _window->revoke(next_bitmap());
     _mark_on_cpu = true;
   }
@@ -445,10 +453,8 @@ bool G1MerapiMark::before_abort() {
 
 void G1MerapiMark::revoke_and_abandon() {
   assert_at_safepoint_on_vm_thread();
-  bool exiting = _cm->cm_thread()->should_terminate();
-  if (!exiting) {
-    _trace.report_fallback(_reason, _detail, true);
-  }
+  bool exiting = is_exiting();
+  report_failure();
   // The device is revoked first, so that nothing it does later reaches the
   // bitmap that the abort leaves clear.
   _next_is_clear = _window->revoke(next_bitmap());

@@ -88,12 +88,14 @@ class G1MerapiMark : public CHeapObj<mtGC> {
 
   static G1MerapiMark* _instance;
   static volatile int  _waiting;          // requests that wait for a marking (G1MerapiWaiter)
+  static volatile bool _exiting;          // the JVM ends
 
   friend class G1MerapiWaiter;
 
   G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiWindow* window);
 
   void fail(const char* reason, const char* format, ...) ATTRIBUTE_PRINTF(3, 4);
+  void report_failure();
 
   // Steps of a cycle, in the suspendible thread set, by the serving worker.
   void set_limits();
@@ -168,6 +170,11 @@ public:
   static bool owes_marking() {
     return _instance != NULL && (_instance->_mark_on_cpu || Atomic::load(&_waiting) > 0);
   }
+
+  // G1CollectedHeap::stop, before it waits for any thread: one of them may wait for
+  // a safepoint that waits for the worker that serves the device.
+  static void note_exit() { Atomic::store(&_exiting, true); }
+  static bool is_exiting() { return Atomic::load(&_exiting); }
 
   void note_unloading() { _shapes.note_unloading(); }
   void note_removal() { _shapes.note_removal(); }

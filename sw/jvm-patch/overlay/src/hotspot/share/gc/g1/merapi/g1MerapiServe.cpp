@@ -143,18 +143,19 @@ bool G1MerapiMark::scan_unseen() {
 bool G1MerapiMark::hold_device() {
   const jlong patience = (jlong)G1MerapiLibrary::patience_us(_handle) * 1000;
   const jlong start = os::javaTimeNanos();
+  jlong left = patience;
   while (true) {
-    jlong left = patience - (os::javaTimeNanos() - start);
     // A pause that is not acknowledged yet is waited for again.
     int result = G1MerapiLibrary::pause(_handle, (uint64_t)clamp(left / 1000, (jlong)1, (jlong)HoldMicros));
     if (result == 0) {
       return true;
     }
-    if (result != -ETIMEDOUT || left <= HoldMicros * 1000) {
+    left = patience - (os::javaTimeNanos() - start);
+    if (result != -ETIMEDOUT || left <= 0) {
       fail("device silent", "no acknowledgement: %s", os::strerror(-result));
       return false;
     }
-    if (_cm->cm_thread()->should_terminate()) {
+    if (is_exiting()) {
       fail("exit", "the JVM is about to exit");
       return false;
     }
@@ -384,7 +385,7 @@ void G1MerapiMark::serve() {
     if (_cm->has_aborted() || _state != Device) {
       return;  // a full collection, or a pause that found the device failed
     }
-    if (_cm->cm_thread()->should_terminate()) {
+    if (is_exiting()) {
       fail("exit", "the JVM is about to exit");
       return;
     }

@@ -14,9 +14,9 @@ from pathlib import Path
 
 from children import die_with_parent, end
 
-# Devices by the name that DEVICE= takes: the arguments of merapi-device that choose them. The model states
-# more patience than a process does for users: on a busy machine it may wait long for a core, and every fallback would only
-# say that. A simulated tracer states its own.
+# Devices by the name that DEVICE= takes: the arguments of merapi-device that choose them. The model's patience
+# is ten times the usual one: on a busy machine it may wait long for a core, and every fallback would only say that. A
+# simulated tracer states its own.
 DEVICES = {"model": ["--model", "--patience-us", "1000000"], "rtl": ["--rtl"]}
 SIMULATING = re.compile(r"simulating (\S+) with memory (.+)$", re.M)
 # A unix socket's path has room for 108 bytes (sun_path in unix(7)), one of them the final zero.

@@ -219,6 +219,8 @@ const std::vector<Fault> kFaults = {
     {"idle-other-cycle", When::kTracing, After::kGoOn, idle_other_cycle, "an idle record of the cycle before"},
     {"live-too-large", When::kTracing, After::kIdle, live_too_large, "more live words than the heap has, then idle"},
     {"forgetful", When::kAlways, After::kForget, nothing, "has no shape of any klass, and defers each object twice"},
+    {"slow", When::kAlways, After::kSlow, nothing,
+     "traces far more slowly than a CPU would (--times: in so many cycles)"},
     {"dozing", When::kAlways, After::kDoze, nothing, "looks when the doorbell was rung, never by itself"},
 };
 

@@ -29,6 +29,7 @@ enum class After {
   // From the start (kAlways):
   kForget,  // no klass has a shape, and each DEFER comes twice
   kDoze,    // never looks by itself, but when the doorbell was rung
+  kSlow,    // traces little at a time and rests between, in so many cycles
 };
 
 struct Fault {

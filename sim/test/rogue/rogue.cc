@@ -13,6 +13,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 constexpr auto kPoll = std::chrono::microseconds(200);
 constexpr uint64_t kDozeUs = 600'000'000;
+constexpr auto kRest = std::chrono::milliseconds(5);
 
 sim::EngineOptions engine_options(const Plan& plan) {
   sim::EngineOptions options;
@@ -27,6 +28,7 @@ sim::TracerOptions tracer_options(const Plan& plan) {
   sim::TracerOptions options;
   options.step_ns = 0;
   options.forgetful = plan.fault->after == After::kForget;
+  if (plan.fault->after == After::kSlow) options.slice = 64;
   return options;
 }
 
@@ -80,11 +82,14 @@ bool Rogue::strikes_in_trace() {
   if (status.cycles_begun != cycles_seen_) {
     cycles_seen_ = status.cycles_begun;
     cycle_began_ = Clock::now();
+    slow_ = plan_->fault->after == After::kSlow && plan_->times != 0;
+    if (slow_ && plan_->times > 0) plan_->times--;
     if (plan_->fault->after == After::kDoze) {
       std::fprintf(stderr, "cycle %u begun, pauses asked for: %u\n", status.cycle,
                    sim::load(target_.control.request->pause));
     }
   }
+  if (slow_ && status.state == MERAPI_DEVICE_STATE_TRACING) std::this_thread::sleep_for(kRest);
   if (plan_->fault->when != When::kTracing || plan_->times == 0) return false;
   if (status.state != MERAPI_DEVICE_STATE_TRACING || status.cycles_begun < plan_->cycle) return false;
   if (Clock::now() - cycle_began_ < std::chrono::microseconds(plan_->after_us)) return false;
@@ -127,6 +132,7 @@ bool Rogue::misbehave() {
     case After::kDeaf:
     case After::kForget:
     case After::kDoze:
+    case After::kSlow:
       break;
   }
   std::this_thread::sleep_for(kPoll);

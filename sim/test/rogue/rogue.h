@@ -54,6 +54,7 @@ class Rogue : private sim::EngineHost {
   uint64_t struck_generation_ = 0;  // 0: not misbehaving
   uint64_t answered_ = 0;           // generation seen last
   uint64_t cycles_seen_ = 0;
+  bool slow_ = false;  // in this cycle
   std::chrono::steady_clock::time_point cycle_began_;
 };
 

@@ -2,6 +2,7 @@
 """A device that misbehaves once, in each way there is: the program's result is right, the log says what happened, the
 cycle is marked on the CPU, and the device is used again when it answers properly."""
 
+import itertools
 import json
 import os
 import re
@@ -61,7 +62,7 @@ IN_TRACE = {
 # The host must see through these without giving the cycle up.
 HARMLESS = ["idle-unconsumed", "idle-unread", "idle-other-cycle"]
 # Their tests are elsewhere in this file.
-OTHERS = ["die", "stop", "defer-inside", "forgetful", "dozing"]
+OTHERS = ["die", "stop", "defer-inside", "forgetful", "dozing", "slow"]
 
 
 def start(runs, java, device, classes, folder, *more, program=PROGRAM, given=ARGUMENTS):
@@ -352,6 +353,28 @@ def test_what_waits_for_a_slow_device(java, rogue_program, classes, runs, tmp_pa
     assert max(trace["satb"] for trace in result.log.traces) > 100 * max(waited), result.describe(
         "few were overwritten"
     )
+
+
+def test_a_device_that_is_too_slow(java, rogue_program, classes, runs, tmp_path):
+    """The heap is full before it is done, in five cycles. Marking is on the CPU more and more of the time; the device
+    is used again when it is fast enough."""
+    given = jvm_harness.programs()["SteadyGarbage"].flags
+    finished = tmp_path / "finished"
+    program = ["cycles=100000", f"until={finished}"]
+    with rogue(rogue_program, tmp_path, "slow", "--times", "5") as device:
+        run = start(runs, java, device, classes, tmp_path, *program, program="SteadyGarbage", given=given)
+        run.wait_count("traces", 2, 120)
+        finished.touch()
+        result = run.finish(60)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_verified(result)
+    assert {f["reason"] for f in result.log.fallbacks} == {"device too slow"}, result.describe("another reason")
+    jvm_harness.check_abandoned(result, at_least=5)
+    remarks = result.log.gc_ids("remark")
+    attempts = [f["gc_id"] for f in result.log.fallbacks] + [result.log.traces[0]["gc_id"]]
+    between = [sum(1 for gc_id in remarks if first < gc_id < then) for first, then in itertools.pairwise(attempts)]
+    # A marking on the CPU may be ended by a full collection, too: then it has no remark.
+    assert between[0] <= 1 and between[-1] > 2, result.describe(f"markings between attempts: {between}")
 
 
 def test_idle_early_beside_overwriting(java, rogue_program, classes, runs, tmp_path):

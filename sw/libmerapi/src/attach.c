@@ -13,8 +13,8 @@
 
 /* A handshake zeroes device_index.event, so waiting for its answer cannot rely on that count alone. */
 #define HANDSHAKE_SLICE_NS UINT64_C(1000000)
-/* Bounds to the patience that a device of the window's former life stated. No pause of a program waits here: a device that
- * lives is waited for, also when its process is long without a processor. */
+/* Bounds to the patience that a device of the window's former life stated. No pause of a program waits here: a device
+ * that lives is waited for, also when its process is long without a processor. */
 #define QUIESCE_MIN_US UINT64_C(1000000)
 #define QUIESCE_MAX_US UINT64_C(5000000)
 

@@ -109,6 +109,8 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _cycle(0),
   _next_region(0),
   _mark_on_cpu(false),
+  _outrun(0),
+  _outrun_left(0),
   _abandoned(false),
   _abandoned_full_gcs(0),
   _next_is_clear(false),
@@ -294,6 +296,7 @@ bool G1MerapiMark::hand_back() {
   // Remark must not scan the bitmap again.
   _cm->_finger = _cm->_heap.end();
   _traced_gc_id = _trace._gc_id;
+  _outrun = 0;
   _state = Host;
   return true;
 }
@@ -304,6 +307,10 @@ bool G1MerapiMark::mark_from_roots() {
   _trace = G1MerapiTrace();
   if (_mark_on_cpu) {
     _mark_on_cpu = false;
+    return false;
+  }
+  if (_outrun_left > 0) {
+    _outrun_left--;
     return false;
   }
   _trace._gc_id = GCId::current();
@@ -436,9 +443,9 @@ bool G1MerapiMark::before_abort() {
     if (result != 0) {
       fail(result == -ENODEV ? "device lost" : "abort not acknowledged", "an abort by a full collection: %s",
            os::strerror(-result));
-    } else {
-      // The record outlives the abort: the next cycle would be blamed for it.
-      check_fault();
+    } else if (check_fault() && _g1h->gc_cause() == GCCause::_g1_compaction_pause) {
+      // (The fault record outlives the abort: the next cycle would be blamed for it.)
+      note_outrun();
     }
   }
   if (_state == Failed) {
@@ -449,6 +456,17 @@ bool G1MerapiMark::before_abort() {
   _scan.reset(NULL);
   _state = Host;
   return clear;
+}
+
+// The heap was full before the device was done. It is no failure, but a device that is always outrun would let no
+// marking finish: the next ones are on the CPU, more of them each time.
+void G1MerapiMark::note_outrun() {
+  _outrun_left = MIN2(1u << MIN2(_outrun, 31u), OutrunMost);
+  _outrun++;
+  char detail[160];
+  jio_snprintf(detail, sizeof(detail), "the heap was full after %s ms of tracing; marked on the CPU: the next %u cycle(s)",
+               G1MerapiDecimal::millis(os::javaTimeNanos() - _trace._start_nanos).text(), _outrun_left);
+  _trace.report_fallback("device too slow", detail, true);
 }
 
 void G1MerapiMark::revoke_and_abandon() {

@@ -74,13 +74,14 @@ class Device:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = (self.folder / "device.log").open("w")
         try:
-            # In a session of its own: Ctrl-C ends the program first, and its device only after that.
+            # In a process group of its own: Ctrl-C ends the program first, and its device only after that. In no session
+            # of its own: where the scheduler shares processors among those (autogroup), one that sleeps waits long.
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=self.log,
-                start_new_session=True,
+                process_group=0,
                 # A simulation is busy for minutes; it takes its turn like everything else.
                 preexec_fn=functools.partial(prepare_child, self.name == "model"),
             )

@@ -284,8 +284,9 @@ void SharedDevice::start(const std::string& engine) {
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   const pid_t pid = fork();
   if (pid == 0) {
-    // A session of its own: Ctrl-C ends the program first, and other runs may go on with this device.
-    setsid();
+    // A process group of its own: Ctrl-C ends the program first, and other runs may go on with this device. No session:
+    // where the scheduler shares processors among sessions (autogroup), one that mostly sleeps waits long for its turn.
+    setpgid(0, 0);
     dup2(nothing, STDIN_FILENO);
     dup2(pipe_fds[1], STDOUT_FILENO);
     if (log_fd >= 0) dup2(log_fd, STDERR_FILENO);

@@ -89,6 +89,15 @@ def test_no_device_stays_of_a_replay_that_nobody_reads(image, env):
     assert not devices_at(env["MERAPI_SOCKET"])
 
 
+def test_the_device_is_of_the_session_and_no_member_of_the_group(env, start):
+    """A scheduler that shares processors among sessions would let it wait long; Ctrl-C is for the group."""
+    run = start(binary("merapi"), "run", "--", "sleep", "60", env=env)
+    wait_until(lambda: devices_at(env["MERAPI_SOCKET"]))
+    (device,) = devices_at(env["MERAPI_SOCKET"])
+    wait_until(lambda: os.getpgid(device) == device)
+    assert os.getsid(device) == os.getsid(run.pid)
+
+
 def test_who_looks_on_keeps_no_device(image, env, start):
     watch = start(binary("merapi"), "top", "--interval", "0.05", "--json")
     replay, device = endless(start, image, "verify", env)

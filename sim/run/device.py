@@ -74,8 +74,8 @@ class Device:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.log = (self.folder / "device.log").open("w")
         try:
-            # In a process group of its own: Ctrl-C ends the program first, and its device only after that. In no session
-            # of its own: where the scheduler shares processors among those (autogroup), one that sleeps waits long.
+            # In a process group of its own: Ctrl-C ends the program first, and its device only after that. But in no
+            # session of its own: where the scheduler shares processors among those (autogroup) it would wait long.
             self.process = subprocess.Popen(
                 command,
                 stdin=subprocess.DEVNULL,

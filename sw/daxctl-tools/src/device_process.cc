@@ -366,8 +366,10 @@ void SharedDevice::end_devices() {
       end_device(d.pid);
       continue;
     }
-    say("left the device process " + std::to_string(d.pid) + " running: it serves " + std::to_string(served) +
-        " other window(s)");
+    const std::string pid = std::to_string(d.pid), windows = std::to_string(served) + " ";
+    say(is_stopped(d.pid) ? "left the device process " + pid + ", which is stopped and holds " + windows +
+                                "window(s); kill -CONT " + pid + " wakes it, kill -KILL " + pid + " ends it"
+                          : "left the device process " + pid + " running: it serves " + windows + "other window(s)");
     left.push_back(d);
   }
   if (!has_folder || devices.empty()) return;

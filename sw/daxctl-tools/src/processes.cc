@@ -33,14 +33,6 @@ bool is_number(const char* text) {
   return *text != '\0' && std::all_of(text, text + strlen(text), [](unsigned char c) { return isdigit(c) != 0; });
 }
 
-// By a signal or a debugger, as /proc/PID/stat has it behind the command's last parenthesis.
-bool is_stopped(int pid) {
-  std::string text;
-  read_text("/proc/" + std::to_string(pid) + "/stat", &text);
-  const size_t at = text.rfind(") ");
-  return at != std::string::npos && at + 2 < text.size() && (text[at + 2] == 'T' || text[at + 2] == 't');
-}
-
 struct Descriptor {
   int pid;
   std::string path;    // /proc/PID/fd/N
@@ -150,6 +142,13 @@ void describe(const Descriptor& d, UsedWindow* window) {
 bool is_device_command(const std::string& command) { return begins_with(command, "merapi-device"); }
 
 }  // namespace
+
+bool is_stopped(int pid) {
+  std::string text;  // the state is behind the command's last parenthesis
+  read_text("/proc/" + std::to_string(pid) + "/stat", &text);
+  const size_t at = text.rfind(") ");
+  return at != std::string::npos && at + 2 < text.size() && (text[at + 2] == 'T' || text[at + 2] == 't');
+}
 
 std::string command_of(uint64_t pid) {
   std::string text;

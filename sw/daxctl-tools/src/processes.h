@@ -68,6 +68,9 @@ struct DeviceProcess {
 };
 std::vector<DeviceProcess> device_processes(const std::vector<UsedWindow>& windows);
 
+// By a signal or a debugger. False of a process that is not there.
+bool is_stopped(int pid);
+
 // Who listens at a unix socket.
 struct Listener {
   bool there = false;

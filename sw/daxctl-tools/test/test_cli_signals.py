@@ -98,6 +98,22 @@ def test_the_device_is_of_the_session_and_no_member_of_the_group(env, start):
     assert os.getsid(device) == os.getsid(run.pid)
 
 
+def test_a_stopped_device_is_told(image, env, start):
+    """It cannot give a window back, and no other run has one."""
+    replay, device = endless(start, image, "verify", env)
+    os.kill(device, signal.SIGSTOP)
+    try:
+        replay.process.terminate()
+        assert replay.process.wait(30) == -signal.SIGTERM
+        wait_until(lambda: replay.errors)
+        told = f"left the device process {device}, which is stopped and holds 1 window(s); kill -CONT {device}"
+        assert told in replay.errors[-1]
+    finally:
+        os.kill(device, signal.SIGCONT)
+    assert merapi("run", "--", "true", env=env).status == 0
+    wait_until(lambda: not alive(device))
+
+
 def test_who_looks_on_keeps_no_device(image, env, start):
     watch = start(binary("merapi"), "top", "--interval", "0.05", "--json")
     replay, device = endless(start, image, "verify", env)

@@ -104,6 +104,10 @@ jdk: native ## build the patched JDK as a folder, build/jdk/image
 jdk-stock: setup ## build the same JDK without the patch, build/jdk/stock-image
 	@python3 tools/build_jdk.py image --variant stock --jobs $(JOBS)
 
+.PHONY: jdk-fastdebug
+jdk-fastdebug: native ## build the patched JDK with HotSpot's asserts, build/jdk/fastdebug-image
+	@python3 tools/build_jdk.py image --variant fastdebug --libmerapi $(LIBMERAPI) --jobs $(JOBS)
+
 .PHONY: apps
 apps: setup ## build the Java programs of run and bench-jvm
 	@python3 tools/build_apps.py

@@ -4,6 +4,8 @@
 
   build_jdk.py image --variant merapi --libmerapi FILE   build/jdk/image
   build_jdk.py image --variant stock                     build/jdk/stock-image
+  build_jdk.py image --variant fastdebug --libmerapi FILE
+                                                         build/jdk/fastdebug-image: patched, with HotSpot's asserts
   build_jdk.py sync --variant merapi                     bring build/jdk/merapi/src up to date
   build_jdk.py diff [PATH...]                            what was edited in build/jdk/merapi/src, as a patch
   build_jdk.py source --variant stock                    only unpack (jtreg's tests are in the tree)
@@ -27,14 +29,18 @@ import jdk_image
 from common import BUILD, CACHE, ROOT, Progress, exclusive, fail, inputs, say, sha256
 from jdk_source import Tree, overlay_files, patch_files
 
-IMAGES = {"merapi": BUILD / "jdk/image", "stock": BUILD / "jdk/stock-image"}
+IMAGES = {
+    "merapi": BUILD / "jdk/image",
+    "stock": BUILD / "jdk/stock-image",
+    "fastdebug": BUILD / "jdk/fastdebug-image",
+}
 CACHED = 12  # finished libjvms in the cache
 KEPT = ("libjvm.so", "metadata.bin", "default.jfc", "profile.jfc")
 DIGESTS = "digests.json"  # SHA-256 of each of them
 
 
 def configure_flags(variant, boot_jdk=Path("/") / jdk_image.IN_DEB):
-    """Flags of the JDK's configure, the same for both variants but for the name in -Xinternalversion.
+    """Flags of the JDK's configure, the same for all variants but for the name in -Xinternalversion and asserts.
 
     Without `boot_jdk` they are those of a key, the same in every clone.
     """
@@ -55,6 +61,7 @@ def configure_flags(variant, boot_jdk=Path("/") / jdk_image.IN_DEB):
         "--with-version-pre=",
         f"--with-version-build={jdk['build']}",
         f"--with-version-opt={jdk['opt']}",
+        *(["--with-debug-level=fastdebug"] if variant == "fastdebug" else []),
     ]
 
 
@@ -77,7 +84,7 @@ def key(variant):
     value = hashlib.sha256()
     parts = [*sorted(inputs()["jdk"]["source_files"].items()), *configure_flags(variant), compiler]
     value.update(repr(parts).encode())
-    if variant == "merapi":
+    if variant != "stock":
         for patch in patch_files():
             value.update(f"{patch.name} {sha256(patch)}\n".encode())
         for path, file in sorted(overlay_files().items()):
@@ -188,7 +195,7 @@ def libjvm(variant, jobs, force):
 
 
 def prune(folder):
-    """Keep the libjvms that were used last; each is 25 MB."""
+    """Keep the libjvms that were used last; each is 25 MB, one with asserts 40."""
     by_use = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
     for path in by_use[:-CACHED]:
         shutil.rmtree(path, ignore_errors=True)

@@ -76,7 +76,7 @@ def digest(data):
 
 
 class Tree:
-    """Source tree of a variant ('merapi': with patches and overlay, 'stock': as released)."""
+    """Source tree of a variant ('merapi' and 'fastdebug': with patches and overlay, 'stock': as released)."""
 
     def __init__(self, variant):
         self.variant = variant

@@ -7,6 +7,7 @@ import shutil
 import signal
 import socket as sockets
 import stat
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -254,6 +255,38 @@ def test_a_relative_jdk_is_found_from_every_folder(java, script, env, folder):
         shown = plan(script)["environment"]
         assert shown["PATH"].split(":")[0] == f"{folder}/jdk/bin"
         assert shown["JAVA_HOME"] == f"{folder}/jdk"
+
+
+def test_a_jdk_without_the_patches_is_told(script, env, folder):
+    """The JVM would only say that it knows no such option; with a script, each JVM would."""
+    home = folder / "stock"
+    for path in ("bin/java", "lib/server/libjvm.so"):
+        (home / path).parent.mkdir(parents=True, exist_ok=True)
+        (home / path).write_text("#!/bin/sh\necho started\n")
+        (home / path).chmod(0o755)
+    (folder / "bin").mkdir()
+    (folder / "bin/java").symlink_to(home / "bin/java")
+    alone = shutil.copy(binary("merapi"), folder / "merapi")  # with no JDK of its tree
+    paths = {"PATH": f"{folder}/bin:{os.environ['PATH']}", "MERAPI_JDK": ""}
+    told = f"expected a JDK with Merapi's patches for 'java', found {home}/bin/java without {home}/lib/libmerapi.so"
+    named = {"MERAPI_JDK": str(home)}
+
+    def run(*command, **more):
+        command = [alone, "run", "--window", "file:w", "--", *command]
+        return subprocess.run(
+            command, cwd=folder, env={**os.environ, **env, **more}, capture_output=True, text=True, timeout=60
+        )
+
+    for more in (paths, named):
+        done = run("java", "Main", **more)
+        assert (done.returncode, done.stdout) == (125, ""), done
+        assert told in done.stderr
+        done = run(script, **more)
+        assert done.returncode == 0 and told in done.stderr, done
+    (home / "lib/libmerapi.so").touch()
+    for more in (paths, named):
+        done = run("java", "Main", **more)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", ""), done
 
 
 def by_name(path):

@@ -458,14 +458,17 @@ bool G1MerapiMark::before_abort() {
   return clear;
 }
 
-// The heap was full before the device was done. It is no failure, but a device that is always outrun would let no
+// The heap was full before the device was done. That is no failure, but a device that is always outrun would let no
 // marking finish: the next ones are on the CPU, more of them each time.
 void G1MerapiMark::note_outrun() {
-  _outrun_left = MIN2(1u << MIN2(_outrun, 31u), OutrunMost);
-  _outrun++;
+  jlong nanos = os::javaTimeNanos() - _trace._start_nanos;
+  if (nanos < OutrunNanos || ++_outrun < 2) {
+    return;
+  }
+  _outrun_left = MIN2(1u << MIN2(_outrun - 2, 31u), OutrunMost);
   char detail[160];
   jio_snprintf(detail, sizeof(detail), "the heap was full after %s ms of tracing; marked on the CPU: the next %u cycle(s)",
-               G1MerapiDecimal::millis(os::javaTimeNanos() - _trace._start_nanos).text(), _outrun_left);
+               G1MerapiDecimal::millis(nanos).text(), _outrun_left);
   _trace.report_fallback("device too slow", detail, true);
 }
 

@@ -57,7 +57,9 @@ class G1MerapiMark : public CHeapObj<mtGC> {
 
   enum State { Host, Device, Failed };
   static const uint64_t Unsized = 1;
-  // Markings on the CPU after a device was too slow: 1, 2, 4 and so on up to this.
+  // A heap that is full sooner is too small, whoever marks it.
+  static const jlong OutrunNanos = 500 * NANOSECS_PER_MILLISEC;
+  // Markings on the CPU after a device was too slow twice: 1, then 2, 4 and so on up to this.
   static const uint OutrunMost = 16;
 
   G1CollectedHeap*   _g1h;
@@ -76,8 +78,8 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   uint32_t           _cycle;
   uint               _next_region;        // regions below it were submitted, or had nothing to trace
   bool               _mark_on_cpu;        // the next marking; it replaces an abandoned one
-  uint               _outrun;             // cycles in which the heap was full before the device was done, without one
-                                          // between them that it completed
+  uint               _outrun;             // long cycles in which the heap was full before the device was done,
+                                          // without one between them that it completed
   uint               _outrun_left;        // markings that are on the CPU because of that
   bool               _abandoned;          // this cycle was abandoned and is not completed
   uint               _abandoned_full_gcs; // full collections when it was

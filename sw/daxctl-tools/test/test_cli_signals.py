@@ -160,13 +160,20 @@ def test_device_of_a_relative_socket_is_ended_by_the_last(image, env, folder, mo
                 os.kill(pid, signal.SIGKILL)
 
 
+def is_open_file(descriptor, path):
+    try:
+        return os.path.samefile(descriptor, path)
+    except FileNotFoundError:
+        return False  # closed meanwhile
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_run_that_waits_for_its_turn_can_be_ended(env, start, number):
     os.makedirs(os.path.dirname(env["MERAPI_SOCKET"]), 0o700)
     with open(env["MERAPI_SOCKET"] + ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         run = start(binary("merapi"), "run", "--", "true", env=env)
-        wait_until(lambda: any(os.path.samefile(fd, lock.name) for fd in open_files(run.pid)))
+        wait_until(lambda: any(is_open_file(fd, lock.name) for fd in open_files(run.pid)))
         run.process.send_signal(number)
         assert run.process.wait(10) == -number
     assert not devices_at(env["MERAPI_SOCKET"])

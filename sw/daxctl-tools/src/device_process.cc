@@ -230,7 +230,11 @@ std::string find_program(const std::string& name) {
   std::error_code error;
   const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", error);
   const std::string beside = (own.parent_path() / name).string();
-  if (!error && access(beside.c_str(), X_OK) == 0) return beside;
+  return !error && access(beside.c_str(), X_OK) == 0 ? beside : find_in_path(name);
+}
+
+std::string find_in_path(const std::string& name) {
+  std::error_code error;
   const char* path = getenv("PATH");
   std::istringstream folders(path == nullptr ? "/usr/bin:/bin" : path);
   for (std::string folder; std::getline(folders, folder, ':');) {

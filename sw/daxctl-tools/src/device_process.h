@@ -22,6 +22,8 @@ std::string absolute_socket(const std::string& socket);
 std::string device_program();
 // A program of this name: beside this one or in PATH; empty when there is none.
 std::string find_program(const std::string& name);
+// In PATH alone.
+std::string find_in_path(const std::string& name);
 
 // A device process that a run started. With its start time (field 22 of /proc/PID/stat) a later process of the same pid
 // is not taken for it.

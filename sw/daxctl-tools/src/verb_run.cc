@@ -49,22 +49,10 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 
 bool is_java(const std::string& program) { return base_name(program) == "java"; }
 
-// The file that a bare `program` means; empty when there is none.
-std::string in_path(const std::string& program) {
-  const char* path = getenv("PATH");
-  std::istringstream folders(path == nullptr ? "/usr/bin:/bin" : path);
-  for (std::string folder; std::getline(folders, folder, ':');) {
-    const std::string file = (folder.empty() ? "." : folder) + "/" + program;
-    std::error_code error;
-    if (std::filesystem::is_regular_file(file, error) && access(file.c_str(), X_OK) == 0) return file;
-  }
-  return {};
-}
-
 // Why this java has no -XX:MerapiWindow; empty when it has, or when it is not of a JDK's folder, which nobody can tell.
 std::string why_unpatched(const std::string& java) {
   std::error_code error;
-  const std::filesystem::path real = std::filesystem::canonical(java, error);
+  const std::filesystem::path real = std::filesystem::canonical(java == "java" ? find_in_path(java) : java, error);
   const std::filesystem::path lib = real.parent_path().parent_path() / "lib";
   if (error || !std::filesystem::exists(lib / "server/libjvm.so", error) ||
       std::filesystem::exists(lib / "libmerapi.so", error))
@@ -185,7 +173,7 @@ Plan complete(const Options& o, const std::string& window) {
   if (is_java(command.front())) {
     if (command.front() == "java") {
       command.front() = java_of(o);
-      const std::string why = why_unpatched(command.front() == "java" ? in_path("java") : command.front());
+      const std::string why = why_unpatched(command.front());
       if (!why.empty()) throw Failure(kOwnFailure, why);
     }
     command.insert(command.begin() + 1, flags.begin(), flags.end());
@@ -197,7 +185,7 @@ Plan complete(const Options& o, const std::string& window) {
   for (const std::string& flag : flags) options += (options.empty() ? "" : " ") + quoted(flag);
   plan.environment["JDK_JAVA_OPTIONS"] = options;
   const std::string java = java_of(o);
-  if (const std::string why = why_unpatched(java == "java" ? in_path(java) : java); !why.empty())
+  if (const std::string why = why_unpatched(java); !why.empty())
     say(why + ". A JVM that " + command.front() + " starts may not know -XX:MerapiWindow");
   if (java != "java") {
     const std::string folder = std::filesystem::path(java).parent_path().string();

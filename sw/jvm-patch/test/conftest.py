@@ -59,9 +59,9 @@ def classes(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def device(device_program, tmp_path_factory):
-    # Patience is what fault tests are about. Here a busy machine must not cost a cycle.
-    arguments = ["--model", "--patience-us", "1000000"]
-    with jvm_harness.ServedDevice(device_program, tmp_path_factory.mktemp("device"), *arguments) as served:
+    with jvm_harness.ServedDevice(
+        device_program, tmp_path_factory.mktemp("device"), *jvm_harness.PATIENT_MODEL
+    ) as served:
         yield served
         status = served.process.poll()
     if status is not None:

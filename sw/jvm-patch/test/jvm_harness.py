@@ -17,7 +17,7 @@ ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "sim/run"))
 
 import jvm_log  # noqa: E402
-from device import Device, prepare_child  # noqa: E402
+from device import DEVICES, Device, prepare_child  # noqa: E402
 
 JAVA_SOURCES = Path(__file__).parent / "java"
 HELPERS = ("Stress", "ClassBytes", "Redefinition")
@@ -279,6 +279,10 @@ def data_bytes(file, start, bytes_):
         total += max(0, min(hole, end) - at)
         at = hole
     return total
+
+
+# The model as `make run` has it: a busy machine must not cost a cycle. Patience is what fault tests are about.
+PATIENT_MODEL = tuple(DEVICES["model"])
 
 
 class ServedDevice(Device):

@@ -415,7 +415,7 @@ def test_many_jvms_and_some_killed(start, own_device, tmp_path):
 def test_small_device(program, arguments, start, device_program, tmp_path):
     """A device that holds little spills, drops and finds again; a strict one checks its invariants."""
     flags = jvm_harness.programs()[program].flags
-    arguments = ["--model", "--patience-us", "1000000", *arguments]
+    arguments = [*jvm_harness.PATIENT_MODEL, *arguments]
     with jvm_harness.ServedDevice(device_program, tmp_path / "device", *arguments) as device:
         result = start(f"device:{device.socket}", program, "cycles=3", flags=flags).finish(120)
     jvm_harness.check_ok(result)

@@ -109,7 +109,7 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _cycle(0),
   _next_region(0),
   _mark_on_cpu(false),
-  _outrun(0),
+  _outrun_cost(0),
   _outrun_left(0),
   _abandoned(false),
   _abandoned_full_gcs(0),
@@ -136,30 +136,6 @@ int G1MerapiMark::next_bitmap() const {
   return _cm->_next_mark_bitmap == &_cm->_mark_bitmap_1 ? 0 : 1;
 }
 
-// How many bytes the character there has in UTF-8; 0 for one that is cut off, or of another encoding.
-static int utf8_length(const unsigned char* c) {
-  int length = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
-  for (int i = 1; i < length; i++) {
-    if ((c[i] & 0xc0) != 0x80) {
-      return 0;
-    }
-  }
-  return length;
-}
-
-// Messages are plain text, of whatever locale, and may have been cut; keep the JSON line whole.
-static void make_plain(char* text) {
-  for (unsigned char* c = (unsigned char*)text; *c != '\0'; ) {
-    int length = utf8_length(c);
-    if (length == 0) {
-      *c = '?';
-    } else if (*c == '"' || *c == '\\' || *c < ' ') {
-      *c = '\'';
-    }
-    c += MAX2(length, 1);
-  }
-}
-
 void G1MerapiMark::fail(const char* reason, const char* format, ...) {
   if (_state == Failed) {
     return;  // the first reason is the one to tell
@@ -169,7 +145,6 @@ void G1MerapiMark::fail(const char* reason, const char* format, ...) {
   va_start(ap, format);
   jio_vsnprintf(_detail, sizeof(_detail), format, ap);
   va_end(ap);
-  make_plain(_detail);
   _state = Failed;
 }
 
@@ -296,7 +271,7 @@ bool G1MerapiMark::hand_back() {
   // Remark must not scan the bitmap again.
   _cm->_finger = _cm->_heap.end();
   _traced_gc_id = _trace._gc_id;
-  _outrun = 0;
+  _outrun_cost = 0;
   _state = Host;
   return true;
 }
@@ -327,7 +302,6 @@ bool G1MerapiMark::mark_from_roots() {
   if (!attached) {
     // Nothing was handed over: the root marks are intact and the CPU goes on with them. No
     // failure of the device either, so a pause that comes now has nothing to abandon.
-    make_plain(error.message);
     _trace.report_fallback("no device", error.message, false);
     return false;
   }
@@ -443,8 +417,7 @@ bool G1MerapiMark::before_abort() {
     if (result != 0) {
       fail(result == -ENODEV ? "device lost" : "abort not acknowledged", "an abort by a full collection: %s",
            os::strerror(-result));
-    } else if (check_fault() && _g1h->gc_cause() == GCCause::_g1_compaction_pause) {
-      // (The fault record outlives the abort: the next cycle would be blamed for it.)
+    } else if (check_fault()) {  // its record outlives the abort: the next cycle would be blamed for it
       note_outrun();
     }
   }
@@ -458,14 +431,18 @@ bool G1MerapiMark::before_abort() {
   return clear;
 }
 
-// The heap was full before the device was done. That is no failure, but a device that is always outrun would let no
+// Was the heap full before the device was done? That is no failure, but a device that is always outrun would let no
 // marking finish: the next ones are on the CPU, more of them each time.
 void G1MerapiMark::note_outrun() {
   jlong nanos = os::javaTimeNanos() - _trace._start_nanos;
-  if (nanos < OutrunNanos || ++_outrun < 2) {
+  if (_g1h->gc_cause() != GCCause::_g1_compaction_pause || nanos < OutrunNanos) {
     return;
   }
-  _outrun_left = MIN2(1u << MIN2(_outrun - 2, 31u), OutrunMost);
+  _outrun_left = _outrun_cost;
+  _outrun_cost = clamp(2 * _outrun_cost, 1u, OutrunMost);
+  if (_outrun_left == 0) {
+    return;
+  }
   char detail[160];
   jio_snprintf(detail, sizeof(detail), "the heap was full after %s ms of tracing; marked on the CPU: the next %u cycle(s)",
                G1MerapiDecimal::millis(nanos).text(), _outrun_left);

@@ -78,8 +78,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   uint32_t           _cycle;
   uint               _next_region;        // regions below it were submitted, or had nothing to trace
   bool               _mark_on_cpu;        // the next marking; it replaces an abandoned one
-  uint               _outrun;             // long cycles in which the heap was full before the device was done,
-                                          // without one between them that it completed
+  uint               _outrun_cost;        // markings on the CPU when the heap is next full before the device is done
   uint               _outrun_left;        // markings that are on the CPU because of that
   bool               _abandoned;          // this cycle was abandoned and is not completed
   uint               _abandoned_full_gcs; // full collections when it was

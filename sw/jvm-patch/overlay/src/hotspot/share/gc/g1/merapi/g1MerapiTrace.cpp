@@ -38,9 +38,36 @@ void G1MerapiTrace::send_event(const DeviceWork& work, const char* fallback_reas
   }
 }
 
+// How many bytes the character there has in UTF-8; 0 for one that is cut off, or of another encoding.
+static int utf8_length(const unsigned char* c) {
+  int length = c[0] < 0x80 ? 1 : c[0] < 0xc2 ? 0 : c[0] < 0xe0 ? 2 : c[0] < 0xf0 ? 3 : c[0] < 0xf5 ? 4 : 0;
+  for (int i = 1; i < length; i++) {
+    if ((c[i] & 0xc0) != 0x80) {
+      return 0;
+    }
+  }
+  return length;
+}
+
+// Messages are plain text, of whatever locale, and may have been cut; keep the JSON line whole.
+static void make_plain(char* text) {
+  for (unsigned char* c = (unsigned char*)text; *c != '\0'; ) {
+    int length = utf8_length(c);
+    if (length == 0) {
+      *c = '?';
+    } else if (*c == '"' || *c == '\\' || *c < ' ') {
+      *c = '\'';
+    }
+    c += MAX2(length, 1);
+  }
+}
+
 void G1MerapiTrace::report_fallback(const char* reason, const char* detail, bool abandoned) const {
+  char plain[320];
+  jio_snprintf(plain, sizeof(plain), "%s", detail);
+  make_plain(plain);
   log_warning(gc, merapi)("Fallback {\"reason\":\"%s\",\"detail\":\"%s\",\"abandoned\":%s,\"gc_id\":%u}",
-                          reason, detail, abandoned ? "true" : "false", _gc_id);
+                          reason, plain, abandoned ? "true" : "false", _gc_id);
   DeviceWork none = { "none", 0, 0, 0, 0, 0 };
   send_event(none, reason);
 }

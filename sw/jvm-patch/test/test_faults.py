@@ -2,6 +2,7 @@
 """The real device process: absent, late, killed, stopped, restarted; windows that are no windows; JVMs that die."""
 
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -273,6 +274,55 @@ def test_stopped_and_woken(start, own_device, tmp_path):
     jvm_harness.check_verified(result)
     jvm_harness.check_abandoned(result)
     assert own_device.alive(), result.describe(f"the device ended; see {own_device.log.name}")
+
+
+MARKED = re.compile(
+    r"^  marked (\d+) time\(s\) by a device, (\d+) on the CPU; fallbacks: (\d+)(?:, the last in (.*))?$"
+)
+
+
+def check_told(text, window, device, before, after):
+    """What print_on says, between two looks at the log."""
+    lines = [line for line in text.splitlines() if not line.startswith("  cycle ")]
+    at = next(i for i, line in enumerate(lines) if line.startswith(" merapi window "))
+    assert re.fullmatch(rf" merapi window        total \d+K, {window}", lines[at])
+    assert re.fullmatch(
+        rf"  device merapi-model \(model, process {device.process.pid}\), generation \d+(; .* private)?", lines[at + 1]
+    )
+    traces, on_cpu, fallbacks, last = MARKED.fullmatch(lines[at + 2]).groups()
+    assert len(before.traces) <= int(traces) <= len(after.traces)
+    assert len(before.fallbacks) <= int(fallbacks) <= len(after.fallbacks)
+    # A cycle that replaces an abandoned one.
+    assert int(on_cpu) >= (int(fallbacks) > 0)
+    if last is None:
+        assert int(fallbacks) == 0
+    else:
+        assert last in [f"GC({f['gc_id']}): {f['reason']}" for f in after.fallbacks]
+
+
+def test_what_a_jvm_tells_of_its_window(start, own_device, java, tmp_path):
+    """Asked with jcmd while it runs, and in the file that a crash leaves."""
+    window = f"device:{own_device.socket}"
+    run = start(window, *LONG_PROGRAM, f"until={tmp_path}/never", flags=LONG)
+
+    def told():
+        before = run.log()
+        jcmd = [java.parent / "jcmd", str(run.pid), "GC.heap_info"]
+        done = subprocess.run(jcmd, capture_output=True, text=True, timeout=60, check=True)
+        time.sleep(0.1)
+        check_told(done.stdout, window, own_device, before, run.log())
+
+    run.wait_count("traces", 2, 60)
+    told()
+    stop_in_a_trace(run, own_device)
+    own_device.wake()
+    run.wait_count("traces", run.count("traces") + 1, 60)
+    told()
+    before = run.log()
+    os.kill(run.pid, signal.SIGSEGV)
+    result = run.finish(60)
+    (crash,) = tmp_path.glob("hs_err*.log")
+    check_told(crash.read_text(), window, own_device, before, result.log)
 
 
 def address_space(pid):

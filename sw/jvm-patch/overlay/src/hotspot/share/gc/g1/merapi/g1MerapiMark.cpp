@@ -118,10 +118,15 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _traced_gc_id(GCId::undefined()),
   _trace(),
   _progress(0),
-  _stale_checks(0)
+  _stale_checks(0),
+  _on_device(0),
+  _on_cpu(0),
+  _fallbacks(0),
+  _last_gc_id(GCId::undefined())
 {
   _reason[0] = '\0';
   _detail[0] = '\0';
+  _last_reason[0] = '\0';
 }
 
 void G1MerapiMark::initialize(G1CollectedHeap* g1h, G1ConcurrentMark* cm) {
@@ -148,12 +153,19 @@ void G1MerapiMark::fail(const char* reason, const char* format, ...) {
   _state = Failed;
 }
 
+void G1MerapiMark::report_fallback(const char* reason, const char* detail, bool abandoned) {
+  _fallbacks++;
+  jio_snprintf(_last_reason, sizeof(_last_reason), "%s", reason);
+  _last_gc_id = _trace._gc_id;
+  _trace.report_fallback(reason, detail, abandoned);
+}
+
 // The JVM's end is no failure of anything, whatever it has found the device doing.
 void G1MerapiMark::report_failure() {
   if (is_exiting()) {
     log_debug(gc, merapi)("The JVM's end cuts the cycle: %s, %s", _reason, _detail);
   } else {
-    _trace.report_fallback(_reason, _detail, true);
+    report_fallback(_reason, _detail, true);
   }
 }
 
@@ -282,10 +294,12 @@ bool G1MerapiMark::mark_from_roots() {
   _trace = G1MerapiTrace();
   if (_mark_on_cpu) {
     _mark_on_cpu = false;
+    _on_cpu++;
     return false;
   }
   if (_outrun_left > 0) {
     _outrun_left--;
+    _on_cpu++;
     return false;
   }
   _trace._gc_id = GCId::current();
@@ -302,7 +316,8 @@ bool G1MerapiMark::mark_from_roots() {
   if (!attached) {
     // Nothing was handed over: the root marks are intact and the CPU goes on with them. No
     // failure of the device either, so a pause that comes now has nothing to abandon.
-    _trace.report_fallback("no device", error.message, false);
+    report_fallback("no device", error.message, false);
+    _on_cpu++;
     return false;
   }
 
@@ -329,6 +344,7 @@ bool G1MerapiMark::mark_from_roots() {
     _trace._end_nanos = os::javaTimeNanos();
     _trace._cpu_nanos += os::current_thread_cpu_time() - cpu;
     _trace.report(_handle, _greys.submitted());
+    _on_device++;
   }
   return true;
 }
@@ -446,7 +462,7 @@ void G1MerapiMark::note_outrun() {
   char detail[160];
   jio_snprintf(detail, sizeof(detail), "the heap was full after %s ms of tracing; marked on the CPU: the next %u cycle(s)",
                G1MerapiDecimal::millis(nanos).text(), _outrun_left);
-  _trace.report_fallback("device too slow", detail, true);
+  report_fallback("device too slow", detail, true);
 }
 
 void G1MerapiMark::revoke_and_abandon() {
@@ -485,4 +501,17 @@ void G1MerapiMark::abandon_at_remark(size_t missed, size_t incomplete, size_t li
   fail("verification", SIZE_FORMAT " reachable objects not marked, " SIZE_FORMAT " references of marked objects not "
        "marked, " SIZE_FORMAT " regions with wrong live words", missed, incomplete, live_mismatch);
   revoke_and_abandon();
+}
+
+void G1MerapiMark::print_on(outputStream* st) const {
+  _window->print_on(st);
+  st->print("  marked %u time(s) by a device, %u on the CPU; fallbacks: %u", _on_device, _on_cpu, _fallbacks);
+  if (_fallbacks > 0) {
+    st->print(", the last in GC(%u): %s", _last_gc_id, _last_reason);
+  }
+  st->cr();
+  if (_state != Host) {
+    st->print_cr("  cycle %u, GC(%u): %s", _cycle, _trace._gc_id,
+                 _state == Device ? "the device marks" : "the device has failed");
+  }
 }

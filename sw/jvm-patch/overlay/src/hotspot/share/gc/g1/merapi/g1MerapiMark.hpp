@@ -92,6 +92,13 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   char               _reason[64];
   char               _detail[320];
 
+  // For print_on.
+  uint               _on_device;          // markings that a device has handed back
+  uint               _on_cpu;             // markings that a device had no part in
+  uint               _fallbacks;
+  char               _last_reason[64];
+  uint               _last_gc_id;
+
   static G1MerapiMark* _instance;
   static volatile int  _waiting;          // requests that wait for a marking (G1MerapiWaiter)
   static volatile bool _exiting;          // the JVM ends
@@ -101,6 +108,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiWindow* window);
 
   void fail(const char* reason, const char* format, ...) ATTRIBUTE_PRINTF(3, 4);
+  void report_fallback(const char* reason, const char* detail, bool abandoned);
   void report_failure();
 
   // Steps of a cycle, in the suspendible thread set, by the serving worker.
@@ -182,6 +190,9 @@ public:
   // a safepoint that waits for the worker that serves the device.
   static void note_exit() { Atomic::store(&_exiting, true); }
   static bool is_exiting() { return Atomic::load(&_exiting); }
+
+  // G1CollectedHeap::print_on: window, device and who has marked. Whatever thread, at whatever time.
+  void print_on(outputStream* st) const;
 
   void note_unloading() { _shapes.note_unloading(); }
   void note_removal() { _shapes.note_removal(); }

@@ -210,6 +210,23 @@ void G1MerapiWindow::initialize(const ReservedSpace& heap) {
                        MerapiWindow, G1MerapiLibrary::window_bytes(window), offset, p2i(heap.base()));
 }
 
+void G1MerapiWindow::print_on(outputStream* st) const {
+  st->print_cr(" %-20s total " UINT64_FORMAT "K, %s", "merapi window", G1MerapiLibrary::window_bytes(_window) / K,
+               MerapiWindow);
+  if (!G1MerapiLibrary::attached(_window)) {
+    st->print("  no device");
+  } else {
+    merapi_device_identity identity;
+    G1MerapiLibrary::device_info(_window, &identity);
+    st->print("  device %.*s (%s, process " UINT64_FORMAT ")", (int)sizeof(identity.name), (const char*)identity.name,
+              G1MerapiLibrary::kind_name(identity.kind), identity.pid);
+  }
+  st->print_cr(", generation " UINT64_FORMAT "%s", G1MerapiLibrary::generation(_window),
+               _bitmap_private[0] && _bitmap_private[1]   ? "; both bitmaps are private"
+               : _bitmap_private[0] || _bitmap_private[1] ? "; one bitmap is private"
+                                                          : "");
+}
+
 ReservedSpace G1MerapiWindow::heap_space(const ReservedSpace& heap) {
   if (_instance == NULL) {
     return heap;

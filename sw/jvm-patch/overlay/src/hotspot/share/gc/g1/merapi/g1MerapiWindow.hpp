@@ -90,6 +90,9 @@ public:
   // pauses. On failure `error` says why.
   bool ensure_attached(merapi_error* error);
 
+  // Size, name, device, and which bitmaps are elsewhere.
+  void print_on(outputStream* st) const;
+
   bool is_private(int which) const { return _bitmap_private[which]; }
   // At a safepoint: ends the generation, then takes both bitmaps out of the
   // window. `next` is the bitmap under construction. Returns whether its contents

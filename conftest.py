@@ -1,18 +1,28 @@
 # SPDX-License-Identifier: Apache-2.0
 """Which tests may run at the same time (`make test` runs two processes of pytest-xdist): those of the RTL, each a
 simulation with one thread that shares nothing with others, beside all the rest, one after the other, which start
-devices, Java machines and guests and look at what they do in time. The longest simulation begins first."""
+devices, Java machines and guests and look at what they do in time. Of the simulations the longest begin first."""
 
 import signal
 
 import pytest
 
 APART = ("sim/rtl/test/", "hw/")
-LONGEST = "test_rtl_regression.py::test_units"
+LONGEST = [
+    f"test_rtl_regression.py::test_{name}"
+    for name in ("units", "faults", "directed", "every_address_bit", "uneven_memory", "contexts", "host")
+]
 
 
 def pytest_collection_modifyitems(items):
-    items.sort(key=lambda item: not item.nodeid.endswith(LONGEST))
+    """One simulation, all the rest, further simulations: whoever runs a test first has it until all that goes with it
+    is done."""
+
+    def place(item):
+        long = [rank for rank, name in enumerate(LONGEST) if name in item.nodeid]
+        return (long or [len(LONGEST)])[0] if item.nodeid.startswith(APART) else 0.5
+
+    items.sort(key=place)
 
 
 # Groups by pytest-xdist's own marks (--dist loadgroup) are lost between it and pytest 9.2.

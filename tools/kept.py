@@ -1,0 +1,70 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What takes minutes to make, kept in the cache under the digest of what it was made from: the same sources in another
+clone take it from there. Several processes, and users, may share a cache."""
+
+import contextlib
+import json
+import os
+import shutil
+
+from common import CACHE, say, sha256
+
+DIGESTS = "digests.json"  # SHA-256 of each file, by its path in the folder
+
+
+class Kept:
+    """Folders CACHE/KIND/KEY; the `most` that were used last stay."""
+
+    def __init__(self, kind, most):
+        self.kind, self.folder, self.most = kind, CACHE / kind, most
+
+    def find(self, key):
+        """The folder of this key, or None. What was damaged is told and not used."""
+        folder = self.folder / key
+        if not folder.exists():
+            return None
+        if not is_whole(folder):
+            say(f"expected what was put into {folder}, found it damaged; it is made again")
+            return None
+        with contextlib.suppress(OSError):  # for prune() alone: what another user of the cache made can be used
+            os.utime(folder)
+        return folder
+
+    @contextlib.contextmanager
+    def made(self, key):
+        """An empty folder to fill, which is kept unless the block ends by an exception."""
+        part = self.folder / f"{key}.{os.getpid()}"
+        part.mkdir(parents=True)
+        try:
+            yield part
+            files = [path for path in sorted(part.rglob("*")) if path.is_file()]
+            digests = {str(path.relative_to(part)): sha256(path) for path in files}
+            (part / DIGESTS).write_text(json.dumps(digests))
+            shutil.rmtree(self.folder / key, ignore_errors=True)
+            # Another process may have been faster: then its folder has the same.
+            with contextlib.suppress(OSError):
+                part.rename(self.folder / key)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+        self.prune()
+
+    def prune(self):
+        by_use = sorted((path for path in self.folder.iterdir() if path.is_dir()), key=last_use)
+        for path in by_use[: -self.most]:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def last_use(path):
+    """Zero where another process takes it away meanwhile."""
+    with contextlib.suppress(FileNotFoundError):
+        return path.stat().st_mtime
+    return 0
+
+
+def is_whole(folder):
+    """Is what lies in this folder of the cache what was put there?"""
+    try:
+        digests = json.loads((folder / DIGESTS).read_text())
+        return bool(digests) and all(sha256(folder / name) == digest for name, digest in digests.items())
+    except (OSError, ValueError, AttributeError):
+        return False

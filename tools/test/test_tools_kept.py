@@ -1,0 +1,138 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is kept in the cache is found, whole, by whoever has the same sources, and by nobody else."""
+
+import errno
+import os
+import subprocess
+import sys
+
+import kept
+import pytest
+from common import ROOT
+
+# The script is where the sources say what is made: keys are of files in the tree.
+SOURCE = ROOT / "build" / "test-elaborate"
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    monkeypatch.setattr(kept, "CACHE", tmp_path)
+    return kept.Kept("kind", 2)
+
+
+def keep(store, key, text="text"):
+    with store.made(key) as part:
+        (part / "sub").mkdir()
+        (part / "sub/file").write_text(text)
+
+
+def test_what_was_made_is_found(store):
+    assert store.find("a") is None
+    keep(store, "a")
+    assert (store.find("a") / "sub/file").read_text() == "text"
+    assert store.find("b") is None
+
+
+@pytest.mark.parametrize("name", ["sub/file", kept.DIGESTS])
+@pytest.mark.parametrize("damage", [lambda file: file.write_text("junk"), lambda file: file.unlink()])
+def test_damage_is_seen_and_made_good(name, damage, store, capsys):
+    keep(store, "a")
+    damage(store.folder / "a" / name)
+    assert store.find("a") is None
+    assert "found it damaged" in capsys.readouterr().out
+    keep(store, "a", "anew")
+    assert (store.find("a") / "sub/file").read_text() == "anew"
+
+
+def test_what_failed_is_not_kept(store):
+    with pytest.raises(SystemExit), store.made("a") as part:
+        (part / "half").write_text("half")
+        sys.exit(1)
+    assert store.find("a") is None
+    assert list(store.folder.iterdir()) == []
+
+
+def test_those_used_last_stay(store):
+    for key, used in (("a", 1), ("b", 2)):
+        keep(store, key)
+        os.utime(store.folder / key, (used, used))
+    assert store.find("a")
+    keep(store, "c")
+    assert {path.name for path in store.folder.iterdir()} == {"a", "c"}
+
+
+def test_what_another_user_keeps_is_used(store, monkeypatch):
+    """Only its owner may say that it was used just now."""
+
+    def refused(path):
+        raise PermissionError(errno.EPERM, "Operation not permitted", path)
+
+    keep(store, "a")
+    monkeypatch.setattr(kept.os, "utime", refused)
+    assert store.find("a") == store.folder / "a"
+
+
+ELABORATOR = """#!/bin/sh
+echo run >> {count}
+echo "{said}"
+cp {source} $2/Top.sv
+mkdir -p $2/verification/assert && echo bound > $2/verification/assert/Top.sv
+echo Top.sv > $2/filelist.f
+exit {status}
+"""
+
+
+@pytest.fixture
+def elaborate(tmp_path):
+    SOURCE.mkdir(parents=True, exist_ok=True)
+    source = SOURCE / "Top.scala"
+    runs = tmp_path / "runs"
+    runs.write_text("")
+
+    def run(folder, text, said="", status=0):
+        source.write_text(text)
+        script = tmp_path / "elaborate"
+        script.write_text(ELABORATOR.format(count=runs, said=said, source=source, status=status))
+        script.chmod(0o755)
+        done = subprocess.run(
+            [sys.executable, ROOT / "tools/elaborate_rtl.py", "small", folder, "--sources", source, "--version", "1",
+             "--", script],
+            env={**os.environ, "MERAPI_CACHE": str(tmp_path / "cache")}, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        return done, len(runs.read_text().split())
+
+    return run
+
+
+def test_the_same_sources_are_elaborated_once(elaborate, tmp_path):
+    done, runs = elaborate(tmp_path / "first", "one")
+    assert (done.returncode, done.stdout, runs) == (0, "rtl: elaborating small\n", 1), done.stderr
+    second = tmp_path / "second"
+    (second / "obj").mkdir(parents=True)
+    (second / "verification/assert").mkdir(parents=True)
+    for old in ("Gone.sv", "obj/ready", "verification/assert/Gone.sv"):
+        (second / old).write_text("old")
+    done, runs = elaborate(second, "one")
+    assert (done.returncode, done.stdout, runs) == (0, "", 1)
+    files = sorted(str(path.relative_to(second)) for path in second.rglob("*") if path.is_file())
+    assert files == ["Top.sv", "filelist.f", "obj/ready", "verification/assert/Top.sv"]
+    assert (second / "Top.sv").read_text() == "one"
+    done, runs = elaborate(second, "two")
+    assert (done.returncode, runs, (second / "Top.sv").read_text()) == (0, 2, "two")
+
+
+@pytest.mark.parametrize(
+    ("said", "status", "expected"),
+    [
+        ("hw/tracer-rtl/src/Top.scala:3:1: warning: a value is cut", 0, "expected no warning from elaborating small"),
+        ("[error] no such thing", 1, "elaborating small failed"),
+    ],
+)
+def test_what_was_refused_is_elaborated_again(elaborate, tmp_path, said, status, expected):
+    folder = tmp_path / "made"
+    for attempt in (1, 2):
+        done, runs = elaborate(folder, "one", said, status)
+        assert done.returncode == 1 and expected in done.stderr and said in done.stderr
+        assert runs == attempt and not (folder / "filelist.f").exists()
+    done, runs = elaborate(folder, "one", "elsewhere/Arbiter.scala:1:1: warning: unused")
+    assert (done.returncode, runs) == (0, 3), done.stderr

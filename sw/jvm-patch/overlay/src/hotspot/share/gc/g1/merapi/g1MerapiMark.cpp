@@ -20,55 +20,22 @@
 #include "gc/g1/g1ConcurrentMarkThread.inline.hpp"
 #include "gc/g1/g1Policy.hpp"
 #include "gc/g1/g1ServiceThread.hpp"
-#include "gc/g1/g1VMOperations.hpp"
 #include "gc/g1/heapRegion.inline.hpp"
 #include "gc/g1/merapi/g1MerapiDecimal.hpp"
 #include "gc/g1/merapi/g1MerapiGreys.inline.hpp"
 #include "gc/g1/merapi/g1MerapiMark.hpp"
+#include "gc/g1/merapi/g1MerapiRetry.hpp"
 #include "gc/shared/gcId.hpp"
 #include "gc/shared/suspendibleThreadSet.hpp"
 #include "gc/shared/workgroup.hpp"
 #include "logging/log.hpp"
 #include "memory/resourceArea.hpp"
-#include "runtime/mutexLocker.hpp"
 #include "runtime/os.hpp"
 #include "runtime/vmThread.hpp"
 
 G1MerapiMark* G1MerapiMark::_instance = NULL;
 volatile int G1MerapiMark::_waiting = 0;
 volatile bool G1MerapiMark::_exiting = false;
-
-// Starts the cycle that replaces an abandoned one, from the service thread as
-// periodic collections are.
-class G1MerapiRetryTask : public G1ServiceTask {
-  volatile int _wanted;
-public:
-  G1MerapiRetryTask() : G1ServiceTask("Merapi Retry Task"), _wanted(0) { }
-
-  void request(G1ServiceThread* thread) {
-    if (Atomic::xchg(&_wanted, 1) == 0) {
-      thread->schedule_task(this, 0);
-    }
-  }
-
-  virtual void execute() {
-    // Taken before it is done: a request that comes meanwhile is of a later cycle.
-    if (Atomic::xchg(&_wanted, 0) == 0) {
-      return;
-    }
-    G1CollectedHeap* g1h = G1CollectedHeap::heap();
-    uint gc_count;
-    {
-      MutexLocker ml(Heap_lock);
-      gc_count = g1h->total_collections();
-    }
-    VM_G1TryInitiateConcMark op(gc_count, GCCause::_g1_merapi_retry, g1h->policy()->max_pause_time_ms());
-    VMThread::execute(&op);
-    if (op.transient_failure() && Atomic::xchg(&_wanted, 1) == 0) {
-      schedule(10);
-    }
-  }
-};
 
 class VM_G1MerapiAbandon : public VM_Operation {
 public:
@@ -108,9 +75,7 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _state(Host),
   _cycle(0),
   _next_region(0),
-  _mark_on_cpu(false),
-  _outrun_cost(0),
-  _outrun_left(0),
+  _turn(),
   _abandoned(false),
   _abandoned_full_gcs(0),
   _next_is_clear(false),
@@ -119,8 +84,6 @@ G1MerapiMark::G1MerapiMark(G1CollectedHeap* g1h, G1ConcurrentMark* cm, G1MerapiW
   _trace(),
   _progress(0),
   _stale_checks(0),
-  _on_device(0),
-  _on_cpu(0),
   _fallbacks(0),
   _last_gc_id(GCId::undefined())
 {
@@ -283,7 +246,7 @@ bool G1MerapiMark::hand_back() {
   // Remark must not scan the bitmap again.
   _cm->_finger = _cm->_heap.end();
   _traced_gc_id = _trace._gc_id;
-  _outrun_cost = 0;
+  _turn.note_done();
   _state = Host;
   return true;
 }
@@ -292,14 +255,7 @@ bool G1MerapiMark::hand_back() {
 
 bool G1MerapiMark::mark_from_roots() {
   _trace = G1MerapiTrace();
-  if (_mark_on_cpu) {
-    _mark_on_cpu = false;
-    _on_cpu++;
-    return false;
-  }
-  if (_outrun_left > 0) {
-    _outrun_left--;
-    _on_cpu++;
+  if (!_turn.take()) {
     return false;
   }
   _trace._gc_id = GCId::current();
@@ -317,7 +273,7 @@ bool G1MerapiMark::mark_from_roots() {
     // Nothing was handed over: the root marks are intact and the CPU goes on with them. No
     // failure of the device either, so a pause that comes now has nothing to abandon.
     report_fallback("no device", error.message, false);
-    _on_cpu++;
+    _turn.note_no_device();
     return false;
   }
 
@@ -344,7 +300,6 @@ bool G1MerapiMark::mark_from_roots() {
     _trace._end_nanos = os::javaTimeNanos();
     _trace._cpu_nanos += os::current_thread_cpu_time() - cpu;
     _trace.report(_handle, _greys.submitted());
-    _on_device++;
   }
   return true;
 }
@@ -369,7 +324,7 @@ void G1MerapiMark::request_retry() {
 void G1MerapiMark::cycle_is_over() {
   const int which = next_bitmap();
   // The cycle that replaces an abandoned one marks on the CPU: it needs no device, and this one has just failed.
-  if (_mark_on_cpu || !_window->is_private(which) || is_exiting() ||
+  if (_turn.next_replaces() || !_window->is_private(which) || is_exiting() ||
       !_window->prepare_return(which)) {
     return;
   }
@@ -440,28 +395,25 @@ bool G1MerapiMark::before_abort() {
   if (_state == Failed) {
     report_failure();
     clear = _window->revoke(next_bitmap());
-    _mark_on_cpu = true;
+    _turn.note_abandoned();
   }
   _scan.reset(NULL);
   _state = Host;
   return clear;
 }
 
-// Was the heap full before the device was done? That is no failure, but a device that is always outrun would let no
-// marking finish: the next ones are on the CPU, more of them each time.
 void G1MerapiMark::note_outrun() {
   jlong nanos = os::javaTimeNanos() - _trace._start_nanos;
   if (_g1h->gc_cause() != GCCause::_g1_compaction_pause || nanos < OutrunNanos) {
     return;
   }
-  _outrun_left = _outrun_cost;
-  _outrun_cost = clamp(2 * _outrun_cost, 1u, OutrunMost);
-  if (_outrun_left == 0) {
+  uint skipped = _turn.note_outrun();
+  if (skipped == 0) {
     return;
   }
   char detail[160];
   jio_snprintf(detail, sizeof(detail), "the heap was full after %s ms of tracing; marked on the CPU: the next %u cycle(s)",
-               G1MerapiDecimal::millis(nanos).text(), _outrun_left);
+               G1MerapiDecimal::millis(nanos).text(), skipped);
   report_fallback("device too slow", detail, true);
 }
 
@@ -477,7 +429,7 @@ void G1MerapiMark::revoke_and_abandon() {
   _trace._end_nanos = 0;
   _abandoned = true;
   _abandoned_full_gcs = _g1h->total_full_collections();
-  _mark_on_cpu = true;
+  _turn.note_abandoned();
   _retry = !exiting;
 
   _g1h->abort_concurrent_cycle();
@@ -505,7 +457,8 @@ void G1MerapiMark::abandon_at_remark(size_t missed, size_t incomplete, size_t li
 
 void G1MerapiMark::print_on(outputStream* st) const {
   _window->print_on(st);
-  st->print("  marked %u time(s) by a device, %u on the CPU; fallbacks: %u", _on_device, _on_cpu, _fallbacks);
+  st->print("  marked %u time(s) by a device, %u on the CPU; fallbacks: %u", _turn.on_device(), _turn.on_cpu(),
+            _fallbacks);
   if (_fallbacks > 0) {
     st->print(", the last in GC(%u): %s", _last_gc_id, _last_reason);
   }

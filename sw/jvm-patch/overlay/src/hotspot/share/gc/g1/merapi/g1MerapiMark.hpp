@@ -20,6 +20,7 @@
 #include "gc/g1/merapi/g1MerapiScan.hpp"
 #include "gc/g1/merapi/g1MerapiShapes.hpp"
 #include "gc/g1/merapi/g1MerapiTrace.hpp"
+#include "gc/g1/merapi/g1MerapiTurn.hpp"
 #include "gc/g1/merapi/g1MerapiWindow.hpp"
 #include "gc/shared/gcId.hpp"
 #include "memory/allocation.hpp"
@@ -59,8 +60,6 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   static const uint64_t Unsized = 1;
   // A heap that is full sooner is too small, whoever marks it.
   static const jlong OutrunNanos = 500 * NANOSECS_PER_MILLISEC;
-  // Markings on the CPU after a device was too slow twice: 1, then 2, 4 and so on up to this.
-  static const uint OutrunMost = 16;
 
   G1CollectedHeap*   _g1h;
   G1ConcurrentMark*  _cm;
@@ -77,9 +76,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   volatile State     _state;
   uint32_t           _cycle;
   uint               _next_region;        // regions below it were submitted, or had nothing to trace
-  bool               _mark_on_cpu;        // the next marking; it replaces an abandoned one
-  uint               _outrun_cost;        // markings on the CPU when the heap is next full before the device is done
-  uint               _outrun_left;        // markings that are on the CPU because of that
+  G1MerapiTurn       _turn;
   bool               _abandoned;          // this cycle was abandoned and is not completed
   uint               _abandoned_full_gcs; // full collections when it was
   bool               _next_is_clear;      // the abort that goes on has nothing to clear
@@ -93,8 +90,6 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   char               _detail[320];
 
   // For print_on.
-  uint               _on_device;          // markings that a device has handed back
-  uint               _on_cpu;             // markings that a device had no part in
   uint               _fallbacks;
   char               _last_reason[64];
   uint               _last_gc_id;
@@ -183,7 +178,7 @@ public:
   // replaces an abandoned one, or if somebody waits for a marking: G1 counts a
   // cycle that it undoes as a completed one and would let them go.
   static bool owes_marking() {
-    return _instance != NULL && (_instance->_mark_on_cpu || Atomic::load(&_waiting) > 0);
+    return _instance != NULL && (_instance->_turn.next_replaces() || Atomic::load(&_waiting) > 0);
   }
 
   // G1CollectedHeap::stop, before it waits for any thread: one of them may wait for

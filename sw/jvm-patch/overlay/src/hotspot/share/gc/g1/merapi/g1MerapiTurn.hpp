@@ -1,0 +1,74 @@
+/*
+ * Copyright (c) 2026, the Merapi authors. All rights reserved.
+ * DO NOT ALTER OR REMOVE COPYRIGHT NOTICES OR THIS FILE HEADER.
+ *
+ * This code is free software; you can redistribute it and/or modify it
+ * under the terms of the GNU General Public License version 2 only, as
+ * published by the Free Software Foundation, with the Classpath exception
+ * as provided in the LICENSE file that accompanies OpenJDK.
+ *
+ * This code is distributed in the hope that it will be useful, but WITHOUT
+ * ANY WARRANTY; without even the implied warranty of MERCHANTABILITY or
+ * FITNESS FOR A PARTICULAR PURPOSE.  See the GNU General Public License
+ * version 2 for more details.
+ */
+
+#ifndef SHARE_GC_G1_MERAPI_G1MERAPITURN_HPP
+#define SHARE_GC_G1_MERAPI_G1MERAPITURN_HPP
+
+#include "memory/allocation.hpp"
+#include "utilities/globalDefinitions.hpp"
+
+// Whether the next marking is the device's or the CPU's.
+//
+// The one that replaces an abandoned cycle is the CPU's. So are some when a
+// device was outrun: the heap was full before it was done. That is no failure,
+// but a device that is always outrun would let no marking finish. From the
+// second time on they are 1, then 2, 4 and so on, until it completes one.
+class G1MerapiTurn {
+  // The most of them.
+  static const uint MostSkipped = 16;
+
+  bool _replaces;
+  uint _next_skipped;    // when the device is next outrun
+  uint _skipped_left;
+  uint _on_device;
+  uint _on_cpu;
+
+public:
+  G1MerapiTurn() : _replaces(false), _next_skipped(0), _skipped_left(0), _on_device(0), _on_cpu(0) { }
+
+  // A marking begins: is it the device's?
+  bool take() {
+    if (_replaces) {
+      _replaces = false;
+    } else if (_skipped_left > 0) {
+      _skipped_left--;
+    } else {
+      return true;
+    }
+    _on_cpu++;
+    return false;
+  }
+  // It was to be the device's, and there is none.
+  void note_no_device() { _on_cpu++; }
+  // The device has handed it back.
+  void note_done() {
+    _next_skipped = 0;
+    _on_device++;
+  }
+  // The cycle is abandoned, and the next one replaces it.
+  void note_abandoned() { _replaces = true; }
+  // The heap was full before the device was done. Returns how many of the next markings are the CPU's.
+  uint note_outrun() {
+    _skipped_left = _next_skipped;
+    _next_skipped = clamp(2 * _next_skipped, 1u, MostSkipped);
+    return _skipped_left;
+  }
+
+  bool next_replaces() const { return _replaces; }
+  uint on_device() const { return _on_device; }
+  uint on_cpu() const { return _on_cpu; }
+};
+
+#endif // SHARE_GC_G1_MERAPI_G1MERAPITURN_HPP

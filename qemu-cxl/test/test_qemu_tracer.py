@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The tracer's PCI function in the shared guest: registers, driver, doorbell and interrupt."""
 
+import re
 import time
 
 import pytest
@@ -141,7 +142,8 @@ def test_function_goes_under_a_user(tracer, how, way):
     assert tracer.attribute("engines") == engines
     machine.check(f"echo 1 > {path}/remove" if how == "remove" else f"basename {path} > {driver}/unbind")
     wait_for(lambda: machine.run("pidof merapi-ring")[0] != 0)
-    assert "Input/output error" in machine.check("cat /run/ring")
+    # It is told by the driver, unless it sees first that a fresh engine has begun, with empty rings.
+    assert re.search("Input/output error|complete: Bad message", machine.check("cat /run/ring"))
     assert machine.run(f"test -e {tracer.device}")[0] != 0
     if how == "remove":
         machine.check("echo 1 > /sys/bus/pci/rescan")

@@ -13,13 +13,17 @@ uint32_t merapi_next_cycle(struct merapi_window* window) {
   return window->cycle;
 }
 
+/* What cannot be there: of a broken device, or of another one that has begun anew in its place. */
+static int impossible(struct merapi_window* window) { return merapi_gone(window) ? -ENODEV : -EBADMSG; }
+
 /* Free slots by what the device said last; asks again only when `wanted` do not fit. Negative: an impossible index. */
 static int64_t submission_room(struct merapi_window* window, uint64_t wanted) {
   const uint64_t entries = window->submission_entries;
   uint64_t used = window->submission_produced - window->submission_consumed_seen;
   if (entries - used < wanted) {
     const uint64_t consumed = merapi_get64(window, &merapi_device_index_of(window)->submission_consumed);
-    if (consumed < window->submission_consumed_seen || consumed > window->submission_produced) return -EBADMSG;
+    if (consumed < window->submission_consumed_seen || consumed > window->submission_produced)
+      return impossible(window);
     window->submission_consumed_seen = consumed;
     used = window->submission_produced - consumed;
   }
@@ -63,14 +67,14 @@ int merapi_complete(struct merapi_window* window, struct merapi_completion* entr
   /* Before the look at the ring: merapi_wait then knows of everything that comes after it. */
   atomic_store(&window->event_seen, merapi_get32(window, &index->event));
   const uint64_t produced = merapi_get64(window, &index->completion_produced);
-  if (produced < window->completion_produced_seen || produced - first > size) return -EBADMSG;
+  if (produced < window->completion_produced_seen || produced - first > size) return impossible(window);
   window->completion_produced_seen = produced;
   if (count <= 0 || produced == first) return 0;
   if ((uint64_t)count > produced - first) count = (int)(produced - first);
   const struct merapi_completion* ring = merapi_area_of(window, MERAPI_AREA_COMPLETION);
   for (int i = 0; i < count; i++) {
     merapi_get(window, &entries[i], &ring[(first + (uint64_t)i) & (size - 1)], sizeof entries[i]);
-    if (entries[i].sequence != (uint32_t)(first + (uint64_t)i + 1)) return -EBADMSG;
+    if (entries[i].sequence != (uint32_t)(first + (uint64_t)i + 1)) return impossible(window);
   }
   window->completion_consumed = first + (uint64_t)count;
   merapi_publish64(window, &merapi_host_index_of(window)->completion_consumed, window->completion_consumed);

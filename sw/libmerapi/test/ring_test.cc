@@ -138,6 +138,25 @@ TEST_F(Ring, ImpossibleIndexesAreABrokenDevice) {
   EXPECT_EQ(merapi_complete(window_, entries, 32), -EBADMSG);
 }
 
+// Another one that has begun anew does not make the former one a broken one.
+TEST_F(Ring, ImpossibleIndexesOfADeviceThatIsGone) {
+  ASSERT_EQ(Attach(), 0) << error_.message;
+  merapi_completion entries[32];
+  merapi_submission submissions[kRingEntries] = {};
+  ASSERT_EQ(merapi_submit(window_, submissions, kRingEntries), kRingEntries);
+  ASSERT_TRUE(device_->PollSubmissions());
+  ASSERT_GT(merapi_submission_room(window_), 0);
+  for (uint32_t i = 0; i < 5; i++) device_->Complete(Entry(i));
+  ASSERT_EQ(merapi_complete(window_, entries, 2), 2);
+  auto* index = reinterpret_cast<merapi_device_index*>(static_cast<uint8_t*>(merapi_lease_base(lease_)) +
+                                                       MERAPI_DEVICE_INDEX_OFFSET);
+  index->completion_produced = index->submission_consumed = 0;
+  merapi_lease_end(lease_);
+  lease_ = nullptr;
+  EXPECT_EQ(merapi_complete(window_, entries, 32), -ENODEV);
+  EXPECT_EQ(merapi_submit(window_, submissions, kRingEntries), -ENODEV);
+}
+
 TEST_F(Ring, ImpossibleConsumptionIsABrokenDevice) {
   ASSERT_EQ(Attach(), 0) << error_.message;
   auto* index = reinterpret_cast<merapi_device_index*>(static_cast<uint8_t*>(merapi_lease_base(lease_)) +

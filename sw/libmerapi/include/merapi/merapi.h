@@ -169,15 +169,16 @@ MERAPI_API uint64_t merapi_patience_us(const struct merapi_window* window);
 /* A cycle id never used in this window before. */
 MERAPI_API uint32_t merapi_next_cycle(struct merapi_window* window);
 /* Write up to `count` entries (opcode, flags, count, arg, payload and cycle are the caller's; sequence is filled in)
- * and publish them. Returns how many fitted (0: ring full); never blocks. -ENODEV when not attached, -EBADMSG when the
- * device's index is impossible (treat it as broken). */
+ * and publish them. Returns how many fitted (0: ring full); never blocks. -EBADMSG when the device's index is
+ * impossible (treat it as broken), -ENODEV when it is gone besides, or when not attached. */
 MERAPI_API int merapi_submit(struct merapi_window* window, const struct merapi_submission* entries, int count);
 /* Entries that fit now; negative like merapi_submit. */
 MERAPI_API int merapi_submission_room(struct merapi_window* window);
 /* Wake the device if it sleeps. Called once after a batch of submissions; cheap when it is awake. */
 MERAPI_API void merapi_doorbell(struct merapi_window* window);
 /* Copy out and free up to `count` completions. Returns how many (0: none). -EBADMSG when an entry below the device's
- * index has a wrong sequence number or the index is impossible: treat the device as broken. -ENODEV not attached. */
+ * index has a wrong sequence number or the index is impossible: treat the device as broken. -ENODEV when it is gone
+ * besides, or when not attached. */
 MERAPI_API int merapi_complete(struct merapi_window* window, struct merapi_completion* entries, int count);
 /* 1: the device is idle in `cycle`, has consumed everything submitted, and every completion was read. Otherwise 0. */
 MERAPI_API int merapi_idle(struct merapi_window* window, uint32_t cycle);

@@ -8,6 +8,8 @@ RTL_PRESETS ?= sim-small ddr4-1ch sim-pair
 RTL_NICE ?= nice -n 10
 override RTL_JOBS := $(or $(RTL_JOBS),2)
 $(call expect_number,RTL_JOBS)
+# Of a make within another one: those that all of them share, where some do.
+rtl_jobs = $(if $(findstring --jobserver,$(MAKEFLAGS)),,-j$(RTL_JOBS))
 RTL_BUILD := $(CURDIR)/build/rtl
 RTL_TOOLS := $(CURDIR)/build/rtl-tools
 RTL_VENV := $(CURDIR)/build/venv-rtl
@@ -110,7 +112,7 @@ $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f $(RTL_VENV)/ready hw/tracer-
 	  --output-split 20000 --no-timing \
 	  -f filelist.f verification/assert/layers-$(call rtl_top,$*)-Verification-Assert.sv > verilator.log 2>&1 \
 	  || { grep -E 'Error' verilator.log | head -20; exit 1; }
-	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) -j$(RTL_JOBS) -f V$(subst -,_,$*).mk CXX=$(RTL_FAST_CXX) \
+	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) $(rtl_jobs) -f V$(subst -,_,$*).mk CXX=$(RTL_FAST_CXX) \
 	  OPT_FAST="-std=c++20 -O2 -march=native" OPT_GLOBAL="-std=c++20 -O2 -march=native" OPT_SLOW="-std=c++20 -O0" \
 	  $(or $(rtl_clang),CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=) \
 	  libV$(subst -,_,$*).a libverilated.a > $(@D)/make.log 2>&1 || { tail -20 $(@D)/make.log; exit 1; }
@@ -123,9 +125,14 @@ $(RTL_TOOLS)/bin/verilator: $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
 	@printf '#!/bin/sh\nVERILATOR_ROOT=%s exec perl %s/bin/verilator "$$@"\n' $(rtl_verilator_root) $(rtl_verilator_root) > $@
 	@chmod +x $@
 
+# At the same time, since Verilator is one thread; Mill is not asked for two presets at once.
+.PHONY: rtl-archives
+rtl-archives: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready)
+
 # CMake knows what the regression is made of, down to the model and the library of windows.
 .PHONY: rtl
-rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) | $(RTL_TOOLS)/dramsim3 ## build the tracer's RTL and its simulator (RTL_PRESETS=)
+rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/filelist.f) $(RTL_VENV)/ready | $(RTL_TOOLS)/dramsim3 ## build the tracer's RTL and its simulator (RTL_PRESETS=)
+	@$(MAKE) --no-print-directory -j$(RTL_JOBS) rtl-archives
 	@echo "rtl: building the simulator"
 	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja $(LAUNCHERS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
 	  "-DMERAPI_RTL_PRESETS=$(subst $() $(),;,$(strip $(RTL_PRESETS)))" "-DMERAPI_RTL_FAST=$(subst $() $(),;,$(strip $(rtl_at_once)))" \

@@ -45,7 +45,7 @@ $(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RT
 	  -f filelist.f > $(1).log 2>&1 || { grep -E 'Error' $(1).log | head -20; exit 1; }
 	@python3 sim/rtl/share_instances.py $$(@D) > $$(@D)/shared.log
 	@$(if $(rtl_is_at_once),python3 sim/rtl/vector_instances.py $$(@D) > $$(@D)/vectors.log)
-	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) -j$$(RTL_JOBS) -f V$$(subst -,_,$$*).mk \
+	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) $$(rtl_jobs) -f V$$(subst -,_,$$*).mk \
 	  CXX=$$(RTL_FAST_CXX) $$(rtl_clang) \
 	  OPT_FAST="$$(RTL_FAST_FLAGS)" OPT_GLOBAL="$$(RTL_FAST_FLAGS)" OPT_SLOW="-std=c++20 -O0 -fPIC" \
 	  libV$$(subst -,_,$$*).a libverilated.a > $$(@D)/make.log 2>&1 || { tail -20 $$(@D)/make.log; exit 1; }
@@ -55,7 +55,7 @@ $(eval $(call rtl_simulation_rule,fast,))
 $(eval $(call rtl_simulation_rule,waves,--trace))
 .PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/fast/ready $(RTL_BUILD)/%/waves/ready
 
-rtl: $(foreach p,$(rtl_at_once),$(RTL_BUILD)/$(p)/fast/ready)
+rtl-archives: $(foreach p,$(rtl_at_once),$(RTL_BUILD)/$(p)/fast/ready)
 
 # DRAMsim3 comes as a crate. Debian 12 has a cargo that reads today's registries under another name than Debian 13.
 .PHONY: rtl-cargo

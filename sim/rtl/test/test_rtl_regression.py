@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The regression of the tracer's RTL as pytest cases: one for each preset and kind of run.
 
-`make rtl` builds the program, in build/rtl or MERAPI_RTL_BUILD. MERAPI_SEEDS: random seeds per case (12 on sim-small, 3
+`make rtl` builds the program, in build/rtl or MERAPI_RTL_BUILD. MERAPI_SEEDS: random seeds per case (12 on sim-small, 2
 on others, which are slower to simulate; MERAPI_FULL=1: 200)."""
 
 import json
@@ -89,7 +89,7 @@ def test_presets_are_those_of_the_program(tmp_path):
 
 
 def seeds(preset):
-    usual = "200" if os.environ.get("MERAPI_FULL") == "1" else "12" if preset == "sim-small" else "3"
+    usual = "200" if os.environ.get("MERAPI_FULL") == "1" else "12" if preset == "sim-small" else "2"
     return os.environ.get("MERAPI_SEEDS", usual)
 
 

@@ -63,7 +63,7 @@ def main():
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     kept, log = Kept("rtl", CACHED), args.folder.with_suffix(".log")
-    with exclusive(f"elaborate-{args.preset}"):
+    with exclusive("elaborate"):
         wanted = key(args.preset, args.sources, args.version)
         if (found := kept.find(wanted)) is None:
             say(f"rtl: elaborating {args.preset}")

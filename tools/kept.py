@@ -34,6 +34,7 @@ class Kept:
     def made(self, key):
         """An empty folder to fill, which is kept unless the block ends by an exception."""
         part = self.folder / f"{key}.{os.getpid()}"
+        shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
         part.mkdir(parents=True)
         try:
             yield part

@@ -118,10 +118,11 @@ $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f $(RTL_VENV)/ready hw/tracer-
 	  libV$(subst -,_,$*).a libverilated.a > $(@D)/make.log 2>&1 || { tail -20 $(@D)/make.log; exit 1; }
 	@touch $@
 
-# Verilator under its own name, for ChiselSim; its make file is told how a precompiled header is included.
+# Verilator under its own name, for ChiselSim; its make file is told how a precompiled header is included, and Python's name
+# on Debian.
 $(RTL_TOOLS)/bin/verilator: $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
 	@mkdir -p $(@D)
-	@sed -i 's/^CFG_CXXFLAGS_PCH_I = *$$/CFG_CXXFLAGS_PCH_I = -include/' $(rtl_verilator_root)/include/verilated.mk
+	@sed -i 's/^CFG_CXXFLAGS_PCH_I = *$$/CFG_CXXFLAGS_PCH_I = -include/; s/^PYTHON3 = .*/PYTHON3 = python3/' $(rtl_verilator_root)/include/verilated.mk
 	@printf '#!/bin/sh\nVERILATOR_ROOT=%s exec perl %s/bin/verilator "$$@"\n' $(rtl_verilator_root) $(rtl_verilator_root) > $@
 	@chmod +x $@
 
@@ -131,7 +132,7 @@ rtl-archives: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready)
 
 # CMake knows what the regression is made of, down to the model and the library of windows.
 .PHONY: rtl
-rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/filelist.f) $(RTL_VENV)/ready | $(RTL_TOOLS)/dramsim3 ## build the tracer's RTL and its simulator (RTL_PRESETS=)
+rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/filelist.f) $(RTL_VENV)/ready | $(RTL_TOOLS)/dramsim3 $(RTL_TOOLS)/bin/verilator ## build the tracer's RTL and its simulator (RTL_PRESETS=)
 	@$(MAKE) --no-print-directory -j$(RTL_JOBS) rtl-archives
 	@echo "rtl: building the simulator"
 	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja $(LAUNCHERS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \

@@ -201,11 +201,11 @@ def stop_on_signal(number, _frame):
 
 
 def leave_streams():
-    """Let the interpreter end quietly when nobody reads its streams."""
+    """Let the interpreter end quietly when its streams take nothing more: nobody reads them, the disk is full."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
-        except BrokenPipeError:
+        except OSError:
             nowhere = os.open(os.devnull, os.O_WRONLY)
             os.dup2(nowhere, stream.fileno())
             os.close(nowhere)
@@ -320,9 +320,11 @@ def main():
             return run(args)
     except DeviceError as error:
         fail(str(error))
-    except BrokenPipeError:
+    except OSError as error:
         leave_streams()
-        return 128 + signal.SIGPIPE
+        if isinstance(error, BrokenPipeError):
+            return 128 + signal.SIGPIPE
+        raise
     except KeyboardInterrupt:
         print("run: stopped; the program and its device were ended", file=sys.stderr)
         return 130

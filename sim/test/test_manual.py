@@ -11,7 +11,10 @@ from device_processes import binary
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted(
-    p for folder in ("sim", "sw", "qemu-cxl") for p in (ROOT / folder).rglob("*.[1-8]*") if p.suffix[1:].isalnum()
+    p
+    for folder in ("sim", "sw", "qemu-cxl")
+    for p in (ROOT / folder).rglob("*.[1-8]*")
+    if p.suffix[1:].isalnum() and p.parent.name != "__pycache__"
 )
 
 

@@ -10,8 +10,9 @@ import bench_jvm
 import limits
 import measured_jvm
 import pytest
+from common import ROOT
 
-JAVA = "/usr/lib/jvm/java-17-openjdk-amd64/bin/java"
+JAVA = ROOT / "build/jdk/image/bin/java"
 
 
 def row(mark, cpu, remark=1.0, **trace):

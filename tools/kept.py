@@ -16,7 +16,7 @@ class Kept:
     """Folders CACHE/KIND/KEY; the `most` that were used last stay."""
 
     def __init__(self, kind, most):
-        self.kind, self.folder, self.most = kind, CACHE / kind, most
+        self.folder, self.most = CACHE / kind, most
 
     def find(self, key):
         """The folder of this key, or None. What was damaged is told and not used."""
@@ -42,9 +42,12 @@ class Kept:
             digests = {str(path.relative_to(part)): sha256(path) for path in files}
             (part / DIGESTS).write_text(json.dumps(digests))
             shutil.rmtree(self.folder / key, ignore_errors=True)
-            # Another process may have been faster: then its folder has the same.
-            with contextlib.suppress(OSError):
+            try:
                 part.rename(self.folder / key)
+            except OSError:
+                # Another process was faster, and its folder has the same.
+                if not is_whole(self.folder / key):
+                    raise
         finally:
             shutil.rmtree(part, ignore_errors=True)
         self.prune()

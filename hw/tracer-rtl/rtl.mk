@@ -133,7 +133,7 @@ rtl-archives: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready)
 # CMake knows what the regression is made of, down to the model and the library of windows.
 .PHONY: rtl
 rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/filelist.f) $(RTL_VENV)/ready | $(RTL_TOOLS)/dramsim3 $(RTL_TOOLS)/bin/verilator ## build the tracer's RTL and its simulator (RTL_PRESETS=)
-	@$(MAKE) --no-print-directory -j$(RTL_JOBS) rtl-archives
+	@$(MAKE) --no-print-directory $(rtl_jobs) rtl-archives
 	@echo "rtl: building the simulator"
 	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja $(LAUNCHERS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
 	  "-DMERAPI_RTL_PRESETS=$(subst $() $(),;,$(strip $(RTL_PRESETS)))" "-DMERAPI_RTL_FAST=$(subst $() $(),;,$(strip $(rtl_at_once)))" \

@@ -10,7 +10,7 @@ import kept
 import pytest
 from common import ROOT
 
-# The script is where the sources say what is made: keys are of files in the tree.
+# In the tree: keys name its files.
 SOURCE = ROOT / "build" / "test-elaborate"
 
 
@@ -50,6 +50,21 @@ def test_what_failed_is_not_kept(store):
         sys.exit(1)
     assert store.find("a") is None
     assert list(store.folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_what_cannot_be_replaced(store, monkeypatch, damaged):
+    """It is used if it is whole, and else it is an error: nobody gets what was damaged."""
+    keep(store, "a")
+    if damaged:
+        (store.folder / "a/sub/file").write_text("junk")
+    monkeypatch.setattr(kept.shutil, "rmtree", lambda *arguments, **options: None)
+    if damaged:
+        with pytest.raises(OSError):
+            keep(store, "a")
+    else:
+        keep(store, "a")
+        assert store.find("a")
 
 
 def test_those_used_last_stay(store):

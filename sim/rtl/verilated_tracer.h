@@ -125,6 +125,8 @@ class Verilated : public Simulation {
     if constexpr (requires { v->rootp->Tracer__DOT__core__DOT__live__DOT__places_ext__DOT__Memory; }) {
       auto& places = v->rootp->Tracer__DOT__core__DOT__live__DOT__places_ext__DOT__Memory.m_storage;
       for (auto& place : places) place ^= bits;
+      if constexpr (requires { v->rootp->gate_due; })
+        v->rootp->gate_due = ~uint64_t(0);  // gate_model.py knows nothing of it
       return true;
     }
     return false;

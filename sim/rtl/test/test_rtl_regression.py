@@ -16,7 +16,8 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ.get("MERAPI_RTL_BUILD", ROOT / "build" / "rtl"))
 PROGRAM = BUILD / "sim" / "test" / "rtl_test"
-# The same cases on tracers as device processes have them: not the model that Verilator wrote (vector_instances.py).
+# The same cases on tracers as device processes have them: not the model that Verilator wrote (gate_model.py,
+# vector_instances.py).
 FAST = BUILD / "sim" / "test" / "rtl_test_fast"
 CASES = ["Plain", "EveryCounter", "Pauses", "PausesWithReclaim", "RegionsFall", "Aborts", "Drops", "SlowHost"]
 # Cases that run on one preset alone, with so many times the usual seeds: more where a seed is short.
@@ -293,6 +294,22 @@ def digests(program, filter_, folder, seeds_):
     done = start(filter_, program, MERAPI_SEEDS=seeds_, **said)
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     return json.loads((folder / "ddr4-1ch-ports.json").read_text())
+
+
+def test_what_is_due_is_the_same_tracer():
+    """A model that executes what has something to do: in every cycle of every case what was recorded of the one that
+    Verilator wrote. One seed; MERAPI_FULL=1: all that are recorded."""
+    outcome = (BUILD / "sim-small" / "fast" / "gates.log").read_text()
+    found = re.search(
+        r"^\d+ units of (\d+) instructions, (\d+) parts, (\d+) executed in a cycle$", outcome, re.MULTILINE
+    )
+    assert found, outcome
+    whole, parts, executed = map(int, found.groups())
+    assert parts > 20 and executed < whole / 2
+    not_recorded = ":".join(f"{name}*" for name in ("RtlWork", *NOT_RECORDED))
+    count = RECORDED_SEEDS if os.environ.get("MERAPI_FULL") == "1" else 1
+    done = start(f"-{not_recorded}", FAST, MERAPI_PRESET="sim-small", MERAPI_SEEDS=str(count))
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
 @pytest.mark.skipif("ddr4-1ch" not in presets(), reason="of a build with ddr4-1ch")

@@ -72,6 +72,40 @@ TEST_F(RtlDirected, AnArrayWaitsForWhatItReached) {
   EXPECT_LE(machine_->counter(MERAPI_COUNTER_SPILL_WRITES), most);
 }
 
+// Many arrays with lines left wait for what they reached, but not in most of the slots: before a slow memory the number
+// of slots that are left to others is what counts.
+TEST_F(RtlDirected, ManyArraysLeaveSlotsToOthers) {
+  const bool small = options_.preset == "sim-small";
+  options_.timing = {200, 200, 100, 1};
+  for (uint32_t length : {48u, 112u}) {
+    std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+    std::memset(window_.heap(), 0, window_.heap_bytes());
+    Random random(3);
+    const uint32_t arrays = (small ? 12'000 : 72'000) / length, nodes = 2 * arrays * length;
+    std::vector<uint32_t> places(nodes);
+    for (uint32_t i = 0; i < nodes; i++) places[i] = i, std::swap(places[i], places[random.below(i + 1)]);
+    make_array(64, arrays);
+    for (uint32_t i = 0; i < arrays; i++) {
+      const uint64_t at = region(1) + 512 * uint64_t{i};
+      make_array(at, length);
+      refer(64 + 16 + 4 * uint64_t{i}, at);
+      for (uint32_t k = 0; k < length; k++) {
+        const uint32_t n = 2 * (i * length + k);
+        for (int j = 0; j < 2; j++) make_node(places[n + j]);
+        refer(at + 16 + 4 * uint64_t{k}, node(places[n]));
+        refer(node(places[n]) + 12, node(places[n + 1]));
+      }
+    }
+    window_.mark(0, 64);
+    start();
+    ASSERT_TRUE(finish());
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), arrays + nodes);
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_SCANNED), 1 + arrays + nodes);
+    // With arrays in three quarters of the slots: 100 and 6.8 cycles a node; else 62 and 5.2.
+    EXPECT_LT(double(machine_->counter(MERAPI_COUNTER_CYCLES)), nodes * (small ? 75 : 6)) << length;
+  }
+}
+
 // One object after the other, in order of allocation and against it, open and closed to a ring, to the heap's last
 // word: not the length of the loop that a reference goes, but what it takes to read link and klass word. What stands
 // beside a link is no reference, and what is asked for ahead lies in the heap.

@@ -47,8 +47,8 @@ class LanePiece(p: TracerParameters) extends Piece(p) {
   * What goes on after a line comes before new greys, except long arrays: those come last, so that what an array
   * reaches is scanned before more of it is read. A lane without anything to do takes the second half of an array that
   * the lane before it is at (`shareIn`); so one large array, from which everything hangs, keeps all lanes busy. While
-  * any grey store is half full (`arraysWait`) no long array goes on, unless such arrays hold most of its lane's slots: what
-  * they reach would end in the spill area and be scanned long after the lines around it.
+  * any grey store is half full (`arraysWait`) no long array goes on, unless such arrays hold a quarter of its lane's slots:
+  * what they reach would end in the spill area and be scanned long after the lines around it.
   *
   * An object holds one slot from the limit check to its end, which is known before its last references have left, or
   * until it stands before its evaluation with all that it needs (`settled`); per slot there is at most one line request,
@@ -140,9 +140,9 @@ class ScanLane(p: TracerParameters) extends Module {
   val slotNew  = OHToUInt(newBit)
   val onFirst  = continued.io.deq.valid || again.valid
   val takeGrey = !onFirst && io.grey.valid && free.orR
-  // Arrays that hold most slots must not wait for a store that only this lane empties. (That all slots are in use says
-  // nothing: that is so whenever the memory is what binds.)
-  val manyLong = RegNext(longs.io.count >= (p.slots - p.slots / 4).U, false.B)
+  // Arrays that hold a quarter of the slots wait no longer: greys need them more than the store needs room. (That all
+  // slots are in use says nothing: that is so whenever the memory is what binds.)
+  val manyLong = RegNext(longs.io.count >= ((p.slots / 4) max 2).U, false.B)
   val takeLong = !onFirst && !takeGrey && longs.io.deq.valid && (!io.arraysWait || manyLong)
   val goOn     = onFirst || takeLong
   val slotOn   = Mux(continued.io.deq.valid, continued.io.deq.bits, Mux(again.valid, again.bits, longs.io.deq.bits))

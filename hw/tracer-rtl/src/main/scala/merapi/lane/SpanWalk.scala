@@ -221,7 +221,7 @@ class SpanWalk(p: TracerParameters) extends Module {
   io.next.bits.slots       := near.slots
   io.next.bits.extend      := !near.some
   io.next.bits.more        := way3.more
-  io.next.bits.long        := array && rest3 =/= 0.U
+  io.next.bits.long        := array && (rest3 >> 2).orR // shorter ones are soon over, and hold a slot until then
   io.end.valid             := valid3 && !near.some && !way3.more
   io.end.bits              := way3.slot
   io.piece.valid           := valid3 && array && rest3 >= least.U && !write1

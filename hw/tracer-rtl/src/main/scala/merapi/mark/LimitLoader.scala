@@ -99,8 +99,10 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   val region   = RegNext(Cat(line, at))
   val aligned  = (kept(7, 0) & ((1.U(8.W) << io.config.alignmentLog2) - 1.U)(7, 0)) === 0.U
 
+  // The core's reset ends what is read, and no sweep.
+  val goesOn = (some && !reset.asBool) || sweeping
+  val writes = withReset(io.powerUp)(RegNext(goesOn, false.B))
   val fill   = Reg(new LimitFill(p))
-  val writes = RegNext(some || sweeping, false.B)
   fill.sweep       := sweeping
   fill.row         := Mux(sweeping, sweepNext, region(rowBits - 1, 0))
   fill.region      := region

@@ -12,9 +12,12 @@ import scala.util.Random
 
 /** Two checkers and the loader that both ask. */
 class LimitsHarness(p: TracerParameters) extends Module {
-  private val loader = Module(new LimitLoader(p, 2))
-  val first, second  = Module(new LimitCheck(p, UInt(16.W)))
+  private val clear  = WireDefault(false.B)
+  private val killed = reset.asBool || clear
+  private val loader = withReset(killed)(Module(new LimitLoader(p, 2)))
+  val first, second  = withReset(killed)(Module(new LimitCheck(p, UInt(16.W))))
   val io = IO(new Bundle {
+    val clear      = Input(Bool()) // the core's reset
     val config     = Input(new TraceConfig(p))
     val invalidate = Input(Bool())
     val in         = Vec(2, chiselTypeOf(first.io.in))
@@ -25,6 +28,7 @@ class LimitsHarness(p: TracerParameters) extends Module {
     val sweeping   = Output(Bool())
     val read       = new ReadPort(p)
   })
+  clear                := io.clear
   loader.io.config     := io.config
   loader.io.powerUp    := reset.asBool
   loader.io.invalidate := io.invalidate
@@ -56,6 +60,7 @@ class LimitsTest extends BlockTest {
         val memory        = new Memory(random, 2, 20)
         val regionLog2    = 16 + random.nextInt(7)
         val alignmentLog2 = 3 + random.nextInt(6)
+        limits.io.clear.poke(false)
         limits.io.invalidate.poke(false)
         limits.io.in.foreach(_.valid.poke(false))
         configure(limits.io.config, regions)
@@ -154,6 +159,7 @@ class LimitsTest extends BlockTest {
   test("no limit is taken for one of an epoch before") {
     simulate(new LimitsHarness(p)) { limits =>
       val memory = new Memory(new Random(1), 2, 4)
+      limits.io.clear.poke(false)
       limits.io.invalidate.poke(false)
       limits.io.in.foreach(_.valid.poke(false))
       limits.io.out.foreach(_.ready.poke(true))
@@ -191,6 +197,59 @@ class LimitsTest extends BlockTest {
         limits.io.invalidate.poke(true)
         cycle()
         limits.io.invalidate.poke(false)
+      }
+    }
+  }
+
+  test("the core's reset leaves no row out of a sweep") {
+    simulate(new LimitsHarness(p)) { limits =>
+      val memory = new Memory(new Random(1), 2, 4)
+      limits.io.clear.poke(false)
+      limits.io.invalidate.poke(false)
+      limits.io.in.foreach(_.valid.poke(false))
+      limits.io.out.foreach(_.ready.poke(true))
+      configure(limits.io.config, regions)
+      def cycle(): Unit = {
+        memory.serve(limits.io.read)
+        limits.clock.step()
+        memory.tick()
+      }
+      def below(row: Int): Boolean = {
+        limits.io.in(0).valid.poke(true)
+        limits.io.in(0).bits.obj.poke((BigInt(row) * 65536 + 4096) >> 3)
+        var found: Option[Boolean] = None
+        for (_ <- 0 until 200 if found.isEmpty) {
+          if (fires(limits.io.out(0))) found = Some(is(limits.io.out(0).bits.below))
+          val taken = fires(limits.io.in(0))
+          cycle()
+          if (taken) limits.io.in(0).valid.poke(false)
+        }
+        found.getOrElse(fail(s"the object of row $row does not come out"))
+      }
+      def limitOf(row: Int, above: Boolean): Unit =
+        memory.setWord(Config.limits + row / 8, row % 8, BigInt(row) * 65536 + 4096 + (if (above) 8 else 0))
+      def pulse(what: Bool): Unit = {
+        what.poke(true)
+        cycle()
+        what.poke(false)
+      }
+      def swept(): Unit = while (is(limits.io.sweeping)) cycle()
+      for (at <- 96 until 104) {
+        restart(limits)
+        swept()
+        // Read in the second epoch; the reset in the sweep, when epochs are used up, begins the second again.
+        pulse(limits.io.invalidate)
+        limitOf(100, above = true)
+        assert(below(100), s"reset at $at: below")
+        while (limits.io.busy.exists(is) || !is(limits.io.quiet)) cycle()
+        for (_ <- 2 to 255) pulse(limits.io.invalidate)
+        assert(is(limits.io.sweeping), "epochs are not used up")
+        for (_ <- 0 until at) cycle()
+        pulse(limits.io.clear)
+        swept()
+        limitOf(100, above = false)
+        assert(!below(100), s"reset at $at: row 100 is compared with a limit of before")
+        while (limits.io.busy.exists(is) || !is(limits.io.quiet)) cycle()
       }
     }
   }

@@ -33,8 +33,9 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     val Rescan, Idle, IdleDone, Fenced, PauseDone, AbortLook, AbortLooking, Aborted = Value
     val FaultWrite, FaultEntry                                                      = Value
   }
-  val state = RegInit(State.Look)
-  val after = RegInit(State.Look) // where Kill, Drain, WritePage and Swept lead
+  val state       = RegInit(State.Look)
+  val after       = RegInit(State.Look)                     // where Kill, Drain and WritePage lead
+  val sweptBefore = RegNext(state === State.Swept, false.B) // not the first cycle of it
 
   // ---- what the host said last
   val look           = Module(new HostLook(p))
@@ -47,6 +48,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val page      = RegInit(0.U.asTypeOf(new PageState))
   val attached  = RegInit(false.B)
   val paused    = RegInit(false.B)
+  val resuming  = RegInit(false.B)                     // copies are dropped, the resume is still to be acknowledged
   val resumed   = RegInit(false.B)                     // the host was not looked at since
   val inCycle   = RegInit(false.B)
   val dropped   = RegInit(0.U(32.W))                   // cycle whose late commands are ignored
@@ -338,8 +340,9 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
           after   := State.PauseDone
           state   := State.Drain
         }.elsewhen(pauseUnacked) {
-          // Asked for before the resume was seen: nothing went on in between.
+          // Asked for before the resume was acknowledged: nothing went on in between.
           io.paused      := true.B
+          resuming       := false.B // the host may lower limits again
           page.ackPause  := pauseAsked
           page.ackResume := resumeAsked
           when(!faulted) { setState(DeviceState.Paused) } // an abort may have ended the pause before
@@ -350,7 +353,8 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
         }.elsewhen(faulted && indexDirty) { tellAgain() }
       }.elsewhen(paused || pauseUnacked) {
         // Resumed: nothing that was held before the pause is believed.
-        when(paused && !faulted) {
+        when(paused && !faulted && !resuming) {
+          resuming   := true.B
           invalidate := true.B
           dropShapes := true.B
         }

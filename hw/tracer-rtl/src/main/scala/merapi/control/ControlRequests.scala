@@ -20,6 +20,7 @@ trait ControlRequests { unit: Control =>
     shown           := 0.U.asTypeOf(new PageState)
     faulted         := false.B
     paused          := false.B
+    resuming        := false.B
     resumed         := false.B
     inCycle         := false.B
     ringsGood       := false.B
@@ -68,7 +69,11 @@ trait ControlRequests { unit: Control =>
     )
   }
   private[control] def inSwept(): Unit = {
+    // A sweep takes longer than a pause may: the host is looked at in it. Not from Pace, where a tracer that is paused may
+    // sleep. (What was ordered on the way here is known to sweep in the first cycle, whether it does in the second.)
+    when(sweptBefore) { state := State.Look }
     when(!io.core.sweeping) {
+      resuming       := false.B
       paused         := false.B
       resumed        := true.B
       page.ackPause  := pauseAsked

@@ -70,7 +70,7 @@ case class TracerParameters(
     rescanFlags: Int = 256,
     /** Klass words whose report is remembered (tracer-wide); a power of two. */
     seenKlasses: Int = 256,
-    /** Cycles between two looks at the host's requests while there is work. */
+    /** Cycles from the end of a look at the host's requests to the next one, at most, while there is work. */
     pollInterval: Int = 96
 ) {
   private def holds(rule: Boolean, what: => String): Unit = require(rule, s"preset $name: $what")

@@ -214,6 +214,12 @@ void Model::handshake(uint64_t generation) {
   marked_base_ = status_.objects_marked;
   read_base_ = status_.references_read;
   Fault refused = accept_window();
+  // A host asks with empty rings. What is in them was said to another device, which has answered this generation
+  // before: it may be of cycles that are over.
+  const uint64_t submitted = load(control_.host->submission_produced);
+  if (!refused && (submitted != 0 || load(control_.host->completion_consumed) != 0)) {
+    refused = {MERAPI_FAULT_RING_OVERRUN, submitted, consumed_};
+  }
   rings_ok_ = !refused;
   if (refused) {
     // The generation is answered all the same, so that the host reads at once why the window was refused.

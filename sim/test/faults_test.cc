@@ -431,6 +431,111 @@ TEST_F(Faults, RingOverrun) {
   EXPECT_EQ(record().address, 3u);
 }
 
+// A device ends and another one begins on the same window while the host stays attached, at any time of a cycle and
+// whatever the host has read of its completions. What was said to the first one is not executed again: by then regions
+// may be free, and the bitmap the host's.
+TEST_F(Faults, WhatAnotherDeviceWasToldIsNotExecuted) {
+  for (int turns : {0, 1, 3, 200}) {
+    for (bool read : {false, true}) {
+      SCOPED_TRACE(testing::Message() << turns << " turns, completions read: " << read);
+      build({}, true);
+      klass(64, kKlass);
+      reference(64 + 12, 128);
+      for (uint64_t mirror : {128, 256}) {
+        klass(mirror, kMirror);
+        u32(mirror + window_->shape.mirror_size_offset, 8);
+      }
+      ASSERT_TRUE(machine_->attach());
+      window_->mark(0, 64);
+      machine_->begin(0);
+      machine_->trace(0, window_->shape.regions);
+      machine_->grey({address(256)});
+      steps(turns);
+      if (read) machine_->complete();
+      EXPECT_EQ(machine_->idle(), turns == 200 && read);
+      const uint64_t submitted = machine_->produced;
+      const uint64_t generation = window_->control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET)->generation;
+      machine_ = std::make_unique<Machine>(window_.get(), TracerOptions{});
+      // A full collection has moved everything; of the old cycle nothing is left.
+      window_->clear_area(MERAPI_AREA_BITMAP0);
+      window_->clear_area(MERAPI_AREA_LIVE);
+      window_->mark(0, 64);
+      const std::unique_ptr<Mapping> before = window_->copy();
+      const auto expect_refused = [&] {
+        steps();
+        EXPECT_EQ(window_->control<merapi_device_index>(MERAPI_DEVICE_INDEX_OFFSET)->generation, generation);
+        EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_RING_OVERRUN));
+        EXPECT_EQ(record().address, submitted);
+        EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_FAULTED));
+        EXPECT_FALSE(machine_->idle());
+        EXPECT_EQ(machine_->completed(), 0u);
+        EXPECT_EQ(std::memcmp(before->base + MERAPI_CONTROL_BYTES, window_->base + MERAPI_CONTROL_BYTES,
+                              window_->bytes - MERAPI_CONTROL_BYTES),
+                  0);
+      };
+      expect_refused();
+      EXPECT_EQ(machine_->executed(), 0u);
+      // No request of the host that is still there changes that.
+      machine_->request_pause();
+      expect_refused();
+      EXPECT_TRUE(machine_->pause_acknowledged());
+      machine_->resume();
+      machine_->abort();
+      expect_refused();
+      EXPECT_TRUE(machine_->abort_acknowledged());
+      // It begins a new generation.
+      ASSERT_TRUE(machine_->attach());
+      EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
+      machine_->begin(0);
+      machine_->trace(0, window_->shape.regions);
+      steps();
+      machine_->complete();
+      EXPECT_TRUE(machine_->idle());
+      EXPECT_TRUE(window_->marked(0, 128));
+      EXPECT_FALSE(window_->marked(0, 256));
+    }
+  }
+}
+
+// One bit of either index says it. A device that nothing was said to is replaced by any other.
+TEST_F(Faults, AHostAsksWithEmptyRings) {
+  const auto ask = [&](uint64_t submitted, uint64_t taken) {
+    auto* host = window_->control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+    host->generation = 2;
+    host->submission_produced = submitted;
+    host->completion_consumed = taken;
+    steps(3);
+    EXPECT_TRUE(machine_->generation_answered());
+  };
+  for (unsigned bit = 0; bit < 64; bit++) {
+    for (bool taken : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "bit " << bit << " of completions " << taken);
+      build({});
+      const uint64_t index = UINT64_C(1) << bit;
+      ask(taken ? 0 : index, taken ? index : 0);
+      EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_RING_OVERRUN));
+      EXPECT_EQ(record().address, taken ? 0 : index);
+      EXPECT_EQ(record().detail, 0u);
+    }
+  }
+  // What is wrong with the window comes first.
+  build({});
+  window_->control<merapi_identity>(MERAPI_IDENTITY_OFFSET)->magic = 5;
+  ask(1, 0);
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_MAGIC));
+
+  build({});
+  for (int device = 0; device < 2; device++) {
+    ask(0, 0);
+    EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
+    EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+    if (device == 0) machine_ = std::make_unique<Machine>(window_.get(), TracerOptions{});
+  }
+  machine_->begin(0);
+  steps(10);
+  EXPECT_TRUE(machine_->idle());
+}
+
 // A host that detaches makes its generation odd and then zeroes its indexes, perhaps between the device's look at the
 // one and at the others.
 TEST_F(Faults, IndexesOfARevokedGenerationAreNoOverrun) {

@@ -59,8 +59,9 @@ def test_a_fault_s_cycle_is_told(start, probes, folder):
     ring = struct.unpack_from("<Q", window, DIRECTORY)[0]
     for i, opcode in enumerate((BEGIN_CYCLE, 99)):
         struct.pack_into("<BBHI6QII", window, ring + 64 * i, opcode, 0, 0, 0, *[0] * 6, i + 1, 77)
-    struct.pack_into("<Q", window, GENERATION + 8, 2)
     struct.pack_into("<Q", window, GENERATION, generation + 1)
+    wait_until(lambda: struct.unpack_from("<Q", window, DEVICE_GENERATION)[0] == generation + 1)
+    struct.pack_into("<Q", window, GENERATION + 8, 2)
     wait_until(lambda: struct.unpack_from("<I", window, FAULT)[0] != 0)
     wait_until(lambda: any("fault " in line for line in device.log.all))
     (line,) = (line for line in device.log.all if "fault " in line)
@@ -110,15 +111,25 @@ def test_garbage_windows(start, probes, folder):
             window[:65536] = dice.randbytes(65536)
             if dice.random() < 0.7:
                 struct.pack_into("<QHHI", window, 0, 0x3149504152454D, 1, 0, 4096)
+            submitted = 0
             if dice.random() < 0.5:  # rings that pass the checks, with random entries
                 struct.pack_into("<QQQQ", window, 0x80, 0x1000, 0x1000, 0x2000, 0x1000)
-                struct.pack_into("<QQ", window, 0x208, dice.randrange(65), 0)
+                submitted = dice.randrange(65)
+                struct.pack_into("<QQ", window, 0x208, 0, 0)
                 for i in range(64):
                     struct.pack_into("<BBHI", window, 0x1000 + 64 * i, dice.randrange(8), 0, dice.randrange(8), 1)
                     struct.pack_into("<II", window, 0x1000 + 64 * i + 56, i + 1, 1)
             struct.pack_into("<III", window, 0x240, 0, 0, dice.randrange(3))
             struct.pack_into("<Q", window, GENERATION, 2 * round_ + 2)
             wait_until(lambda w=window, g=2 * round_ + 2: struct.unpack_from("<Q", w, DEVICE_GENERATION)[0] == g)
+            if submitted != 0:
+                struct.pack_into("<Q", window, 0x208, submitted)
+                wait_until(
+                    lambda w=window, n=submitted: (
+                        struct.unpack_from("<I", w, FAULT)[0] != 0
+                        or struct.unpack_from("<Q", w, DEVICE_GENERATION + 8)[0] == n
+                    )
+                )
     code, result = finish(probes(f"device:{folder}/s"))
     assert code == 0, result
     assert device.stop() == 0

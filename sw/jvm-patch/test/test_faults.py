@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real device process: absent, late, killed, stopped, restarted; windows that are no windows; JVMs that die."""
+"""The real device process: absent, late, killed, stopped, restarted, replaced; files that are no windows; dead JVMs."""
 
 import os
 import re
@@ -367,7 +367,7 @@ def window_file(tmp_path):
 
 
 def serve_file(processes, program, path, folder):
-    with open(folder / "file-device.log", "w") as log:
+    with open(folder / "file-device.log", "a") as log:
         return processes([program, "--model", "--window", path], stdout=log, stderr=log)
 
 
@@ -420,6 +420,98 @@ def test_file_taken_by_another_jvm(start, window_file, tmp_path):
     said(second, "Marking stays on the CPU", str(window_file))
     finished.touch()
     on_the_cpu(first.finish(60))
+
+
+# Fields of 64 bits in the control page (the contract, section 18).
+HOST_GENERATION, SUBMISSION_PRODUCED = 0x200, 0x208
+DEVICE_PID, DEVICE_GENERATION, SUBMISSION_CONSUMED = 0x418, 0x440, 0x448
+
+
+def word(path, at):
+    with open(path, "rb") as file:
+        file.seek(at)
+        return int.from_bytes(file.read(8), "little")
+
+
+def wait_word(path, what, condition):
+    deadline = time.monotonic() + 30
+    while not condition():
+        assert time.monotonic() < deadline, f"expected {what} in {path} within 30 s"
+
+
+@pytest.fixture
+def serve(processes, device_program, window_file, tmp_path):
+    """A device process on the file's window."""
+    return lambda: serve_file(processes, device_program, window_file, tmp_path)
+
+
+def wait_answered(path, device):
+    """Until that process has answered the host, or has looked at what another one has answered."""
+
+    def answered():
+        return word(path, DEVICE_PID) == device.pid and word(path, DEVICE_GENERATION) == word(path, HOST_GENERATION)
+
+    wait_word(path, "the device's answer", answered)
+
+
+def replace(device, serve, path):
+    """Another process in the place of one that is killed; it has had time to do what it finds to be done."""
+    device.kill()
+    device.wait()
+    device = serve()
+    wait_answered(path, device)
+    time.sleep(0.2)
+    return device
+
+
+def check_went_on(result):
+    """The cycle that the other device knows nothing of is marked on the CPU, and that device is used later."""
+    jvm_harness.check_ok(result)
+    jvm_harness.check_verified(result)
+    jvm_harness.check_abandoned(result)
+    kinds = [kind for kind, _ in result.log.events]
+    assert "trace" in kinds[kinds.index("fallback") :], result.describe("expected the other device to be used")
+
+
+@pytest.mark.parametrize("plan", ["cfrf", "cfcfrf"])
+def test_replaced_between_full_collections(plan, start, serve, window_file, tmp_path):
+    """Another device process begins on a file's window while the JVM holds its generation. What is in the ring is of a
+    cycle that is long over: the bitmap in which it would mark is that of the next full collection."""
+    fill(window_file, ROOMY)
+    device = serve()
+    asked = tmp_path / "asked"
+    run = start(f"file:{window_file}", "DeviceReplaced", f"plan={plan}cccccc", f"asked={asked}")
+    run.wait_for(lambda _: asked.exists(), 60, "a plan that has come to its r")
+    replace(device, serve, window_file)
+    asked.unlink()
+    check_went_on(run.finish(90))
+
+
+def test_replaced_in_a_trace(start, serve, window_file, tmp_path):
+    """At its beginning, perhaps before the JVM has read any completion: its index is then what the new device's is."""
+    fill(window_file, 320 * MIB)
+    device = serve()
+    finished = tmp_path / "finished"
+    run = start(f"file:{window_file}", *LONG_PROGRAM, f"until={finished}", flags=LONG)
+    run.wait_count("traces", 1, 60)
+    # The first trace after a handshake.
+    device.kill()
+    device.wait()
+    run.wait_count("fallbacks", run.count("fallbacks") + 1, 30)
+    device = serve()
+    wait_answered(window_file, device)
+    wait_word(window_file, "commands of a trace", lambda: word(window_file, SUBMISSION_PRODUCED) >= 2)
+    os.kill(run.pid, signal.SIGSTOP)
+    time.sleep(0.05)
+    fallbacks = run.count("fallbacks")
+    assert word(window_file, SUBMISSION_CONSUMED) >= 2
+    replace(device, serve, window_file)
+    assert word(window_file, SUBMISSION_CONSUMED) == 0, run.end().describe("the new device has executed what is old")
+    os.kill(run.pid, signal.SIGCONT)
+    run.wait_count("fallbacks", fallbacks + 1, 30)
+    run.wait_count("traces", run.count("traces") + 1, 60)
+    finished.touch()
+    check_went_on(run.finish(90))
 
 
 # ------------------------------------------------------------- many JVMs, and dead ones

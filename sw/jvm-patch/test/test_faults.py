@@ -273,6 +273,9 @@ def test_stopped_and_woken(start, own_device, tmp_path):
     jvm_harness.check_ok(result)
     jvm_harness.check_verified(result)
     jvm_harness.check_abandoned(result)
+    # Each time that it was asked for a handshake while it was stopped; only the first one is worth a long wait.
+    asked = re.findall(r"to answer within (\d+) us, found nothing", result.log.text("gc,merapi"))
+    assert (asked[0], asked[-1]) == ("500000", "100000"), result.describe(f"handshakes of {asked} us")
     assert own_device.alive(), result.describe(f"the device ended; see {own_device.log.name}")
 
 

@@ -163,6 +163,25 @@ def test_exit_waits_for_no_device(java, rogue_program, classes, runs, tmp_path):
     assert why.startswith("exit"), result.describe("the JVM waited for a stopped device")
 
 
+def test_exit_waits_for_no_device_in_a_pause(java, rogue_program, classes, runs, tmp_path):
+    """A young collection comes after the JVM has begun to end and before the cycle has heard of that: within two
+    milliseconds. One that comes earlier waits for the whole patience, and may."""
+    patience_s, tries = 3, 20
+    program = jvm_harness.programs()["ExitInMidCycle"]
+    stopped = ["--mode", "stop", "--from-cycle", "2", "--after-us", "0", "--patience-us", patience_s * 1_000_000]
+    told = re.compile(r"The JVM's end cuts the cycle: pause not acknowledged, a pause, after ([0-9.]+) ms")
+    for number in range(tries):
+        folder = tmp_path / str(number)
+        given = [*program.flags, "-Xmn2m", "how=garbage", f"micros={50_000 + 10_000 * number}", "count=100000"]
+        with jvm_harness.ServedDevice(rogue_program, folder / "device", *stopped) as device:
+            result = start(runs, java, device, classes, folder, program=program.name, given=given).finish(60)
+        jvm_harness.check_ok(result)
+        if hit := told.search(result.log.text("gc,merapi")):
+            assert float(hit[1]) < patience_s * 500, result.describe("the JVM waited for a stopped device")
+            return
+    pytest.skip(f"no collection came at that time in {tries} tries")
+
+
 def test_exit_is_no_fallback_where_a_full_collection_comes_first(java, rogue_program, classes, runs, tmp_path):
     """It is asked for while the JVM waits for the device, and ends the cycle before the cycle itself can."""
     # At half of that time: the device is asked after 2 s, and given up after 22.

@@ -4,13 +4,17 @@ import java.util.concurrent.CountDownLatch;
 
 /**
  * The program ends while a cycle runs. {@code how} says the way: exit, halt, hook (exit, with a shutdown hook that
- * collects) or return (from main, with a daemon thread collecting); {@code micros} says how late. With {@code full=1}
- * a full collection is asked for after half of that time.
+ * collects), garbage (exit, with a shutdown hook from which on a thread fills the young generation) or return (from
+ * main, with a daemon thread collecting); {@code micros} says how late. With {@code full=1} a full collection is asked
+ * for after half of that time.
  *
  * @flags -Xms192m -Xmx192m
  * @traces 0
  */
 public final class ExitInMidCycle {
+    private static volatile boolean fills;
+    private static volatile Object garbage;
+
     public static void main(String[] args) throws Exception {
         var stress = new Stress(args);
         Stress.Node list = null;
@@ -27,6 +31,17 @@ public final class ExitInMidCycle {
         if (full) {
             // The first one takes its time to find the way to it.
             Stress.fullCollection();
+        }
+        var filler = new Thread(() -> {
+            while (true) {
+                if (fills) {
+                    garbage = new byte[20_000];
+                }
+            }
+        });
+        filler.setDaemon(true);
+        if (stress.option("how", "exit").equals("garbage")) {
+            filler.start();
         }
         var started = new CountDownLatch(1);
         var collector = new Thread(() -> {
@@ -69,6 +84,10 @@ public final class ExitInMidCycle {
                 break;
             case "hook":
                 Runtime.getRuntime().addShutdownHook(new Thread(System::gc));
+                System.exit(0);
+                break;
+            case "garbage":
+                Runtime.getRuntime().addShutdownHook(new Thread(() -> fills = true));
                 System.exit(0);
                 break;
             default:

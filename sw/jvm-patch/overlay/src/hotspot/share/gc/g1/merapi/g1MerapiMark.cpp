@@ -344,7 +344,7 @@ void G1MerapiMark::pause() {
   assert_at_safepoint_on_vm_thread();
   jlong start = os::javaTimeNanos();
   if (_state == Device) {
-    int result = G1MerapiLibrary::pause(_handle, 0);
+    int result = G1MerapiLibrary::pause(_handle, timeout_micros());
     jlong waited = os::javaTimeNanos() - start;
     _trace._pauses++;
     _trace._pause_max_nanos = MAX2(_trace._pause_max_nanos, waited);
@@ -384,7 +384,7 @@ bool G1MerapiMark::before_abort() {
     return clear;
   }
   if (_state == Device) {
-    int result = G1MerapiLibrary::abort(_handle, 0);
+    int result = G1MerapiLibrary::abort(_handle, timeout_micros());
     if (result != 0) {
       fail(result == -ENODEV ? "device lost" : "abort not acknowledged", "an abort by a full collection: %s",
            os::strerror(-result));

@@ -58,6 +58,8 @@ class G1MerapiMark : public CHeapObj<mtGC> {
 
   enum State { Host, Device, Failed };
   static const uint64_t Unsized = 1;
+  // While it waits for an acknowledgement it looks this often whether the JVM ends, and waits no longer when it does.
+  static const jlong HoldMicros = 20 * 1000;
   // A heap that is full sooner is too small, whoever marks it.
   static const jlong OutrunNanos = 500 * NANOSECS_PER_MILLISEC;
 
@@ -132,6 +134,8 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   bool check_alive();
   bool check_progress();
 
+  // At a safepoint, where the flag does not change: how long the device may take to acknowledge, 0 for its patience.
+  static uint64_t timeout_micros() { return is_exiting() ? HoldMicros : 0; }
   void note_outrun();
   void revoke_and_abandon();
 

@@ -37,8 +37,6 @@
 
 // SATB buffers give no notice, so the serving worker looks for them this often.
 static const uint64_t WaitMicros = 2000;
-// While it waits for an acknowledgement it looks this often whether the JVM ends.
-static const jlong HoldMicros = 20 * 1000;
 // Without news for this long the device must show that it lives, by
 // acknowledging a pause. A pause empties its caches: a device that says it is
 // slow (a simulation) is asked that much less often.

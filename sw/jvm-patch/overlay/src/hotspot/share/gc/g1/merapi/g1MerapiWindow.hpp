@@ -43,6 +43,7 @@ class G1MerapiWindow : public CHeapObj<mtGC> {
   size_t         _bitmap_size[2];   // mapped bytes, a multiple of MERAPI_MAPPED_ALIGNMENT
   bool           _bitmap_private[2];
   bool           _configured;
+  bool           _unanswered;       // the last handshake took all its time
 
   static G1MerapiWindow* _instance;
 

@@ -8,6 +8,7 @@
 
 #include "sim/rtl/rtl_engine.h"
 #include "sim/rtl/test/directed_heap.h"
+#include "sim/rtl/test/page_check.h"
 #include "sim/rtl/test/rtl_machine.h"
 #include "sim/test/random.h"
 
@@ -423,6 +424,120 @@ TEST_F(RtlHostMemory, WhatIsReadWhereItIsGoneIsNotUsed) {
   for (int i = 0; i < 50 && s.next != Step::kEnded; i++) s = m.engine->step();
   EXPECT_EQ(s.next, Step::kEnded);
   EXPECT_FALSE(window_.control<merapi_idle_record>(MERAPI_IDLE_RECORD_OFFSET)->idle);
+}
+
+// A tracer ends (its process, or by a reset) and another one begins in its place while the host stays attached, at any
+// time of a cycle and whatever the host has read of its completions. What was said to the first one is not executed
+// again: by then regions may be free, and the bitmap the host's.
+class RtlHostRestart : public DirectedHeap {
+ protected:
+  // A tracer whose indexes begin anew in the generation that another one has served, and which refuses one after the
+  // other: other faults follow the first.
+  void replace() {
+    machine_.reset();
+    RtlMachineOptions o = options_;
+    o.simulation.on_page = [](const uint8_t* window, uint64_t address, const Line& line) {
+      const bool anew = address == MERAPI_DEVICE_INDEX_OFFSET || address == MERAPI_FAULT_RECORD_OFFSET;
+      if (!anew) check_page_write(window, address, line);
+    };
+    o.simulation.on_access = [this](uint64_t address, bool write) {
+      writes_ += write && address >= MERAPI_CONTROL_BYTES;
+    };
+    writes_ = 0;
+    machine_ = std::make_unique<RtlMachine>(&window_, o);
+  }
+  // It has answered, and stays as it is.
+  void expect_refused(uint64_t address) {
+    machine_->run(3000);
+    EXPECT_TRUE(machine_->generation_answered());
+    EXPECT_EQ(machine_->fault().code, uint32_t(MERAPI_FAULT_RING_OVERRUN));
+    EXPECT_EQ(machine_->fault().address, address);
+    EXPECT_EQ(machine_->fault().detail, 0u);
+    EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_FAULTED));
+    EXPECT_FALSE(machine_->idle());
+    EXPECT_EQ(machine_->completed(), 0u);
+    EXPECT_EQ(writes_, 0u) << "beyond the control page";
+  }
+  uint64_t writes_ = 0;
+};
+
+TEST_F(RtlHostRestart, WhatAnotherTracerWasToldIsNotExecuted) {
+  make_host_objects(20);
+  klass(region(1), kNode);
+  for (uint64_t cycles : {UINT64_C(300), UINT64_C(1500), UINT64_C(4000), UINT64_C(40'000)}) {
+    for (bool read : {false, true}) {
+      SCOPED_TRACE(testing::Message() << cycles << " cycles, completions read: " << read);
+      const auto clear = [&] {
+        window_.clear_area(MERAPI_AREA_BITMAP0);
+        window_.clear_area(MERAPI_AREA_LIVE);
+        window_.mark(0, 64);
+      };
+      clear();
+      start();
+      machine_->grey({window_.shape.heap_base + region(1)});
+      machine_->run(cycles);
+      if (read) machine_->complete();
+      if (cycles == 40'000) {
+        EXPECT_EQ(machine_->idle(), read);
+        EXPECT_TRUE(window_.marked(0, region(1)));
+      }
+      const uint64_t submitted = machine_->produced;
+      // A full collection has moved everything; of the old cycle nothing is left.
+      replace();
+      clear();
+      machine_->run(kPowerUp);
+      expect_refused(submitted);
+      EXPECT_EQ(machine_->executed(), 0u);
+      // No request of the host that is still there changes that.
+      machine_->request_pause();
+      expect_refused(submitted);
+      EXPECT_TRUE(machine_->pause_acknowledged());
+      machine_->resume();
+      machine_->abort();
+      expect_refused(submitted);
+      EXPECT_TRUE(machine_->abort_acknowledged());
+      // It begins a new generation.
+      ASSERT_TRUE(machine_->attach());
+      EXPECT_EQ(machine_->fault().code, uint32_t(MERAPI_FAULT_NONE));
+      machine_->begin(0);
+      machine_->trace(0, window_.shape.regions);
+      ASSERT_TRUE(finish());
+      EXPECT_TRUE(window_.marked(0, node(19)));
+      EXPECT_FALSE(window_.marked(0, region(1)));
+    }
+  }
+}
+
+// One bit of either index says it. A tracer that nothing was said to is replaced by any other.
+TEST_F(RtlHostRestart, AHostAsksWithEmptyRings) {
+  auto* index = window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+  replace();
+  machine_->run(kPowerUp);
+  for (unsigned bit = 0; bit < 64; bit++) {
+    for (bool taken : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "bit " << bit << " of completions " << taken);
+      machine_->begin_generation(machine_->end_generation());
+      (taken ? index->completion_consumed : index->submission_produced) = UINT64_C(1) << bit;
+      expect_refused(taken ? 0 : UINT64_C(1) << bit);
+    }
+  }
+  // What is wrong with the window comes first.
+  const uint64_t odd = machine_->end_generation();
+  window_.control<merapi_identity>(MERAPI_IDENTITY_OFFSET)->magic = 5;
+  machine_->begin_generation(odd);
+  index->submission_produced = 1;
+  ASSERT_TRUE(machine_->run_until([&] { return machine_->generation_answered(); }, kPatience));
+  EXPECT_EQ(machine_->fault().code, uint32_t(MERAPI_FAULT_BAD_MAGIC));
+  window_.control<merapi_identity>(MERAPI_IDENTITY_OFFSET)->magic = MERAPI_MAGIC;
+
+  ASSERT_TRUE(machine_->attach());
+  replace();
+  machine_->run(kPowerUp);
+  EXPECT_TRUE(machine_->generation_answered());
+  EXPECT_EQ(machine_->fault().code, uint32_t(MERAPI_FAULT_NONE));
+  EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+  machine_->begin(0);
+  ASSERT_TRUE(finish());
 }
 
 // While the generation is odd nothing is written (after what was in flight), whatever was going on.

@@ -33,9 +33,12 @@ trait ControlRequests { unit: Control =>
     latchStart := shake.io.latchStart
     latchRings := true.B
     when(shake.io.done) {
-      ringsGood := !shake.io.fault.valid
-      raise     := shake.io.fault
-      state     := State.Answer
+      // A host asks with empty rings. What is in them was said to another tracer, which has answered this generation
+      // before: it may be of cycles that are over.
+      ringsGood := !shake.io.fault.valid && !look.io.used
+      when(look.io.used) { fail(Fault.RingOverrun, submitted, page.consumed) }
+      when(shake.io.fault.valid) { raise := shake.io.fault }
+      state := State.Answer
     }
   }
   private[control] def inAnswer(): Unit = {

@@ -23,6 +23,7 @@ class HostLook(p: TracerParameters) extends Module {
     val hostGeneration = Output(UInt(64.W))
     val submitted      = Output(UInt(64.W))
     val taken          = Output(UInt(64.W))
+    val used           = Output(Bool())    // in that line: the host has submitted or read something
     val pause          = Output(UInt(32.W))
     val resume         = Output(UInt(32.W))
     val abort          = Output(UInt(32.W))
@@ -38,6 +39,7 @@ class HostLook(p: TracerParameters) extends Module {
   val pause                                       = RegInit(0.U(32.W))
   val resume                                      = RegInit(0.U(32.W))
   val abort                                       = RegInit(0.U(32.W))
+  val used                                        = RegInit(false.B)
   private def answered(at: Int, bytes: Int): UInt = io.read.response.bits.data(8 * (at + bytes) - 1, 8 * at)
 
   io.busy                  := state =/= State.Rest
@@ -59,6 +61,7 @@ class HostLook(p: TracerParameters) extends Module {
       when(io.read.response.valid) {
         hostGeneration := answered(HostIndexLayout.Generation, 8)
         submitted      := answered(HostIndexLayout.SubmissionProduced, 8)
+        used           := (answered(HostIndexLayout.SubmissionProduced, 8) | now).orR
         val ours = io.attached && answered(HostIndexLayout.Generation, 8) === io.generation
         val bad  = ours && (now < taken || now > io.produced)
         io.overrun.valid := bad
@@ -80,6 +83,7 @@ class HostLook(p: TracerParameters) extends Module {
   io.hostGeneration := hostGeneration
   io.submitted      := submitted
   io.taken          := taken
+  io.used           := used
   io.pause          := pause
   io.resume         := resume
   io.abort          := abort

@@ -26,8 +26,8 @@ class HostLookTest extends BlockTest {
         look.io.restart.poke(true)
         look.clock.step()
         look.io.restart.poke(false)
-        var taken              = BigInt(0)
-        var overruns, believed = 0
+        var taken                      = BigInt(0)
+        var overruns, believed, unused = 0
         for (_ <- 0 until 150) {
           val generation = BigInt(2 * random.nextInt(3))
           val host       = if (random.nextInt(3) == 0) any(random) else generation
@@ -37,9 +37,10 @@ class HostLookTest extends BlockTest {
             case 0 => any(random)
             case 1 => (taken - 1) & word
             case 2 => (produced + 1) & word
+            case 3 => BigInt(0)
             case _ => taken + random.nextInt((produced - taken).toInt + 1)
           }
-          val submitted                 = any(random)
+          val submitted                 = if (random.nextInt(2) == 0) BigInt(0) else any(random)
           val Seq(pause, resume, abort) = Seq.fill(3)(low(any(random)))
           memory.setWord(line(I.At), I.Generation / 8, host)
           memory.setWord(line(I.At), I.SubmissionProduced / 8, submitted)
@@ -81,12 +82,14 @@ class HostLookTest extends BlockTest {
           look.io.taken.expect(taken)
           look.io.hostGeneration.expect(host)
           look.io.submitted.expect(submitted)
+          look.io.used.expect(submitted != 0 || consumed != 0)
+          if (submitted == 0 && consumed == 0) unused += 1
           look.io.pause.expect(pause)
           look.io.resume.expect(resume)
           look.io.abort.expect(abort)
           assert(memory.busyRead == requests + 2, s"seed $seed: a look reads two lines")
         }
-        assert(overruns > 20 && believed > 50, s"seed $seed: $overruns overruns")
+        assert(overruns > 20 && believed > 50 && unused > 5, s"seed $seed: $overruns overruns, $unused unused")
       }
     }
   }

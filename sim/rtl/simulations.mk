@@ -55,12 +55,14 @@ $(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RT
 	  libV$$(subst -,_,$$*).a libverilated.a > $$(@D)/make.log 2>&1 || { tail -20 $$(@D)/make.log; exit 1; }
 	@touch $$@
 endef
+# By another name: make -n executes a line that names MAKE.
+rtl_make = $(MAKE)
 # $(1): kind.
 rtl_shared = python3 sim/rtl/share_instances.py $$(@D) > $$(@D)/shared.log \
   $(if $(rtl_is_at_once),&& python3 sim/rtl/vector_instances.py $$(@D) > $$(@D)/vectors.log)
 rtl_gated = { python3 tools/rtl_activity.py $$* $$(@D) --sources $(rtl_gating) --window sim/test/windows/javac.img.xz \
     --replay build/native/bin/merapi-replay --recorder $(RTL_BUILD)/recorder -- \
-    env -u MAKEFLAGS $$(MAKE) --no-print-directory rtl-recorder RTL_RECORDER=$$* RTL_BUILD=$(RTL_BUILD) RTL_FAST_CXX=$(RTL_FAST_CXX) \
+    env -u MAKEFLAGS $$(rtl_make) --no-print-directory rtl-recorder RTL_RECORDER=$$* RTL_BUILD=$(RTL_BUILD) RTL_FAST_CXX=$(RTL_FAST_CXX) \
   && $(RTL_VENV)/bin/python sim/rtl/gate_model.py gate $$(@D) && python3 sim/rtl/plain_evaluation.py $$(@D); } > $$(@D)/gates.log 2>&1 \
   || echo "rtl: $$* is simulated as Verilator wrote it, slowly; $$(@D)/gates.log says why"
 rtl_as_fast = if $$(rtl_has_one_lane); then $(rtl_gated); else $(rtl_shared) && python3 sim/rtl/plain_evaluation.py $$(@D); fi

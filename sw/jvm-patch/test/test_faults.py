@@ -369,9 +369,9 @@ def window_file(tmp_path):
     path.unlink(missing_ok=True)
 
 
-def serve_file(processes, program, path, folder):
+def serve_file(processes, program, path, folder, arguments=("--model",)):
     with open(folder / "file-device.log", "a") as log:
-        return processes([program, "--model", "--window", path], stdout=log, stderr=log)
+        return processes([program, *map(str, arguments), "--window", path], stdout=log, stderr=log)
 
 
 def fill(path, bytes_, head=b""):
@@ -445,7 +445,7 @@ def wait_word(path, what, condition):
 @pytest.fixture
 def serve(processes, device_program, window_file, tmp_path):
     """A device process on the file's window."""
-    return lambda: serve_file(processes, device_program, window_file, tmp_path)
+    return lambda: serve_file(processes, device_program, window_file, tmp_path, jvm_harness.PATIENT_MODEL)
 
 
 def wait_answered(path, device):
@@ -495,7 +495,8 @@ def test_replaced_in_a_trace(start, serve, window_file, tmp_path):
     fill(window_file, 320 * MIB)
     device = serve()
     finished = tmp_path / "finished"
-    run = start(f"file:{window_file}", *LONG_PROGRAM, f"until={finished}", flags=LONG)
+    program = [*LONG_PROGRAM, "ballast=200000"]
+    run = start(f"file:{window_file}", *program, f"until={finished}", flags=LONG)
     run.wait_count("traces", 1, 60)
     # The first trace after a handshake.
     device.kill()

@@ -4,8 +4,10 @@
 import os
 import subprocess
 
+import fault_runs
 import jvm_harness
 import pytest
+from jvm_options import BASE, VERIFY
 
 FULL = os.environ.get("MERAPI_FULL") == "1"
 
@@ -100,3 +102,14 @@ def processes():
         if process.poll() is None:
             process.kill()
             process.wait()
+
+
+@pytest.fixture
+def start(runs, java, classes, tmp_path):
+    """Starts a program on a window; `until` lets one of fault_runs.LONG end."""
+
+    def begin(window, *program, flags=fault_runs.SHORT, folder=None):
+        flag = jvm_harness.flag_of_window(window)
+        return runs(java, [flag, *VERIFY, *BASE, *flags, "-cp", classes, *program], folder or tmp_path)
+
+    return begin

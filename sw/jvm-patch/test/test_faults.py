@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The real device process: absent, late, killed, stopped, restarted, replaced; files that are no windows; dead JVMs."""
+"""The real device process: absent, late, killed, stopped, restarted; JVMs that die."""
 
 import os
 import re
@@ -10,25 +10,8 @@ import time
 
 import jvm_harness
 import pytest
-from jvm_options import BASE, G1_VERIFY, VERIFY
-
-MIB = 1 << 20
-# A list in random order: no tracer is done with it in less than some tens of milliseconds, time enough to hit one.
-LONG = ["-Xms224m", "-Xmx224m"]
-LONG_PROGRAM = ["GraphRewiring", "ballast=1200000", "count=300", "cycles=100000"]
-SHORT = ["-Xms128m", "-Xmx128m"]
-SHORT_PROGRAM = ["GraphRewiring", "count=1000", "cycles=5"]
-
-
-@pytest.fixture
-def start(runs, java, classes, tmp_path):
-    """Starts a program on a window; `until` lets a LONG one end."""
-
-    def begin(window, *program, flags=SHORT, folder=None):
-        flag = jvm_harness.flag_of_window(window)
-        return runs(java, [flag, *VERIFY, *BASE, *flags, "-cp", classes, *program], folder or tmp_path)
-
-    return begin
+from fault_runs import LONG, LONG_PROGRAM, MIB, SHORT_PROGRAM, on_the_cpu, said
+from jvm_options import BASE, G1_VERIFY
 
 
 @pytest.fixture
@@ -36,22 +19,6 @@ def own_device(device_program, tmp_path):
     # Twice the usual patience: what happens here is meant, not the machine's other work.
     with jvm_harness.ServedDevice(device_program, tmp_path / "device", "--model", "--patience-us", 200000) as served:
         yield served
-
-
-def on_the_cpu(result, cycles=1):
-    """Nothing was offloaded and nothing was missing."""
-    jvm_harness.check_ok(result)
-    assert not result.log.traces, result.describe("expected no trace without a device")
-    remarks = [kind for kind, _ in result.log.events if kind == "remark"]
-    assert len(remarks) >= cycles, result.describe(f"expected {cycles} cycles marked on the CPU, found {len(remarks)}")
-    assert not result.log.problems, result.describe("the log complains")
-
-
-def said(result, *words):
-    """The log tells why, in one line that holds all the words."""
-    lines = result.log.text("gc,merapi").splitlines()
-    found = any(all(word in line for word in words) for line in lines)
-    assert found, result.describe(f"expected a line under gc,merapi with {words}")
 
 
 # ------------------------------------------------------------------ no device
@@ -352,170 +319,6 @@ def test_stopped_where_address_space_is_short(runs, java, classes, own_device, t
     result = run.finish(90)
     jvm_harness.check_ok(result)
     assert not result.log.problems, result.describe("the log complains")
-
-
-# ------------------------------------------------------------ windows in files
-
-# Heap of 128 MiB, two bitmaps of a sixty-fourth each, tables, alignment.
-ROOMY = 192 * MIB
-
-
-@pytest.fixture
-def window_file(tmp_path):
-    # On tmpfs where there is one: a heap on a disk's pages is slow and wears it.
-    folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else tmp_path
-    path = jvm_harness.Path(folder) / f"merapi-test-{os.getpid()}.window"
-    yield path
-    path.unlink(missing_ok=True)
-
-
-def serve_file(processes, program, path, folder, arguments=("--model",)):
-    with open(folder / "file-device.log", "a") as log:
-        return processes([program, *map(str, arguments), "--window", path], stdout=log, stderr=log)
-
-
-def fill(path, bytes_, head=b""):
-    with open(path, "wb") as file:
-        file.truncate(bytes_)
-        file.write(head)
-
-
-@pytest.mark.parametrize(
-    "head",
-    [b"", b"MERAPI1\0" + (99).to_bytes(2, "little") * 2044],
-    ids=["zeros", "other-version"],
-)
-def test_a_file_of_any_window_is_formatted(head, start, device_program, processes, window_file, tmp_path):
-    """A window is laid out anew by the JVM that takes it, of whatever version it was."""
-    fill(window_file, ROOMY, head)
-    serve_file(processes, device_program, window_file, tmp_path)
-    result = start(f"file:{window_file}", *SHORT_PROGRAM, "cycles=8").finish(60)
-    jvm_harness.check_ok(result)
-    # The device finds the new generation by looking now and then: the first cycle may be too early for it.
-    assert len(result.log.offloaded()) >= 3, result.describe("expected the device to trace in the file's window")
-    jvm_harness.check_verified(result)
-
-
-@pytest.mark.parametrize("bytes_", [0, 4096, 100 * MIB], ids=["empty", "one-page", "truncated"])
-def test_file_too_small(bytes_, start, window_file):
-    fill(window_file, bytes_)
-    result = start(f"file:{window_file}", *SHORT_PROGRAM).finish(60)
-    on_the_cpu(result, 5)
-    said(result, "Marking stays on the CPU", str(window_file))
-
-
-def test_file_without_device(start, window_file):
-    fill(window_file, ROOMY)
-    result = start(f"file:{window_file}", *SHORT_PROGRAM).finish(60)
-    on_the_cpu(result, 5)
-    said(result, "no device")
-
-
-def test_file_taken_by_another_jvm(start, window_file, tmp_path):
-    fill(window_file, ROOMY)
-    finished = tmp_path / "finished"
-    first = start(
-        f"file:{window_file}", *SHORT_PROGRAM, "cycles=100000", f"until={finished}", folder=tmp_path / "first"
-    )
-    first.wait_for(lambda log: log.gc_ids("remark"), 30, "a cycle of the first JVM")
-    second = start(f"file:{window_file}", *SHORT_PROGRAM, folder=tmp_path / "second").finish(60)
-    on_the_cpu(second, 5)
-    said(second, "Marking stays on the CPU", str(window_file))
-    finished.touch()
-    on_the_cpu(first.finish(60))
-
-
-# Fields of 64 bits in the control page (the contract, section 18).
-HOST_GENERATION, SUBMISSION_PRODUCED = 0x200, 0x208
-DEVICE_PID, DEVICE_GENERATION, SUBMISSION_CONSUMED = 0x418, 0x440, 0x448
-
-
-def word(path, at):
-    with open(path, "rb") as file:
-        file.seek(at)
-        return int.from_bytes(file.read(8), "little")
-
-
-def wait_word(path, what, condition):
-    deadline = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < deadline, f"expected {what} in {path} within 30 s"
-
-
-@pytest.fixture
-def serve(processes, device_program, window_file, tmp_path):
-    """A device process on the file's window."""
-    return lambda: serve_file(processes, device_program, window_file, tmp_path, jvm_harness.PATIENT_MODEL)
-
-
-def wait_answered(path, device):
-    """Until that process has answered the host, or has looked at what another one has answered."""
-
-    def answered():
-        return word(path, DEVICE_PID) == device.pid and word(path, DEVICE_GENERATION) == word(path, HOST_GENERATION)
-
-    wait_word(path, "the device's answer", answered)
-
-
-def replace(device, serve, path):
-    """Another process in the place of one that is killed; it has had time to do what it finds to be done."""
-    device.kill()
-    device.wait()
-    device = serve()
-    wait_answered(path, device)
-    time.sleep(0.2)
-    return device
-
-
-def check_went_on(result):
-    """The cycle that the other device knows nothing of is marked on the CPU, and that device is used later."""
-    jvm_harness.check_ok(result)
-    jvm_harness.check_verified(result)
-    jvm_harness.check_abandoned(result)
-    kinds = [kind for kind, _ in result.log.events]
-    assert "trace" in kinds[kinds.index("fallback") :], result.describe("expected the other device to be used")
-
-
-@pytest.mark.parametrize("plan", ["cfrf", "cfcfrf"])
-def test_replaced_between_full_collections(plan, start, serve, window_file, tmp_path):
-    """Another device process begins on a file's window while the JVM holds its generation. What is in the ring is of a
-    cycle that is long over: the bitmap in which it would mark is that of the next full collection."""
-    fill(window_file, ROOMY)
-    device = serve()
-    asked = tmp_path / "asked"
-    run = start(f"file:{window_file}", "DeviceReplaced", f"plan={plan}cccccc", f"asked={asked}")
-    run.wait_for(lambda _: asked.exists(), 60, "a plan that has come to its r")
-    replace(device, serve, window_file)
-    asked.unlink()
-    check_went_on(run.finish(90))
-
-
-def test_replaced_in_a_trace(start, serve, window_file, tmp_path):
-    """At its beginning, perhaps before the JVM has read any completion: its index is then what the new device's is."""
-    fill(window_file, 320 * MIB)
-    device = serve()
-    finished = tmp_path / "finished"
-    program = [*LONG_PROGRAM, "ballast=200000"]
-    run = start(f"file:{window_file}", *program, f"until={finished}", flags=LONG)
-    run.wait_count("traces", 1, 60)
-    # The first trace after a handshake.
-    device.kill()
-    device.wait()
-    run.wait_count("fallbacks", run.count("fallbacks") + 1, 30)
-    device = serve()
-    wait_answered(window_file, device)
-    wait_word(window_file, "commands of a trace", lambda: word(window_file, SUBMISSION_PRODUCED) >= 2)
-    os.kill(run.pid, signal.SIGSTOP)
-    time.sleep(0.05)
-    fallbacks = run.count("fallbacks")
-    assert word(window_file, SUBMISSION_CONSUMED) >= 2
-    replace(device, serve, window_file)
-    assert word(window_file, SUBMISSION_CONSUMED) == 0, run.end().describe("the new device has executed what is old")
-    os.kill(run.pid, signal.SIGCONT)
-    run.wait_count("fallbacks", fallbacks + 1, 30)
-    run.wait_count("traces", run.count("traces") + 1, 60)
-    finished.touch()
-    check_went_on(run.finish(90))
 
 
 # ------------------------------------------------------------- many JVMs, and dead ones

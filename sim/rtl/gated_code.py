@@ -19,8 +19,6 @@ from unit_clusters import Part, label
 from verilated_cpp import Assign, Call, If, NotUnderstoodError, Placed
 
 LINE = 64  # bytes
-SIZES = {"CData": 1, "SData": 2, "IData": 4, "QData": 8}
-FUNCTION_LINES = 20000  # of a file
 # What an accumulator or a line costs beside the comparisons, in instructions.
 TELLING = 4
 LOOKING = 7
@@ -51,13 +49,13 @@ def bits(mask: int) -> Iterator[int]:
         mask ^= least
 
 
-def order_of(units: list[Unit], after: list[set[int]], parts: list[Part]) -> list[Block]:
+def order_of(after: list[set[int]], parts: list[Part]) -> list[Block]:
     """As few blocks as an order that is allowed lets there be, by trying what is always executed first."""
     home = {i: n for n, part in enumerate(parts) for i in part.units}
     count = len(parts)
-    node = [home.get(i, count + i) for i in range(len(units))]
+    node = [home.get(i, count + i) for i in range(len(after))]
     nodes = sorted(set(node))
-    follows: list[set[int]] = [set() for _ in range(count + len(units))]
+    follows: list[set[int]] = [set() for _ in range(count + len(after))]
     for i, those in enumerate(after):
         follows[node[i]] |= {node[j] for j in those} - {node[i]}
     found: list[Block] = []
@@ -70,11 +68,11 @@ def order_of(units: list[Unit], after: list[set[int]], parts: list[Part]) -> lis
             found.append(Block(None, tuple(run)))
             run = []
         mine = sorted(parts[n].units)
-        within = [after[i] & parts[n].units if i in parts[n].units else set() for i in range(len(units))]
+        within = [those & parts[n].units for those in after]
         found.append(Block(n, tuple(topological(mine, within))))
     if run:
         found.append(Block(None, tuple(run)))
-    if sum(len(b.units) for b in found) != len(units):
+    if sum(len(b.units) for b in found) != len(after):
         raise AssertionError("parts that have to come before each other")
     return found
 
@@ -93,7 +91,7 @@ class Code:
         recording: bool = False,
     ) -> None:
         self.model, self.units, self.parts, self.rates, self.recording = model, units, parts, rates, recording
-        self.blocks = order_of(units, after, parts)
+        self.blocks = order_of(after, parts)
         self.outside = set(model.given_outside())
         self.writers: dict[Variable_, list[int]] = defaultdict(list)
         self.readers: dict[Variable_, list[int]] = defaultdict(list)
@@ -114,7 +112,7 @@ class Code:
             for found in re.finditer(DECLARED.format(r"\w+"), function.declared, re.MULTILINE)
         }
         self.lines: list[Line] = []
-        self.in_line: dict[Variable_, int] = {}
+        self.in_line: set[Variable_] = set()
         self.sums: dict[int, str] = {}  # accumulators of the block at hand, by the readers
         self.wider: dict[int, int] = {}
 
@@ -188,7 +186,7 @@ class Code:
         kind = self.model.kind(variable)
         if kind.depth:
             return LINE + 1
-        return 4 * kind.words if kind.words else SIZES[kind.element]
+        return (kind.words or 1) * kind.bits // 8
 
     def _size(self, variables: list[Variable_]) -> int:
         return sum(map(self._bytes, variables))
@@ -217,7 +215,7 @@ class Code:
             alignment = {v: next(n for n in (8, 4, 2, 1) if self._bytes(v) % n == 0) for v in variables}
             alignment |= {v: 4 for v in variables if self.model.kind(v).words}
             line = Line(readers, tuple(sorted(variables, key=lambda v: (-alignment[v], label(v)))))
-            self.in_line |= {v: len(self.lines) for v in variables}
+            self.in_line |= set(variables)
             made.append(len(self.lines))
             self.lines.append(line)
         return made
@@ -238,7 +236,7 @@ class Code:
         mine = self.model.locals[function]
         return NAME.sub(lambda name: self._name((function, name[0])) if name[0] in mine else name[0], text)
 
-    def _statement(self, function: int, statement: Placed, held: set[Variable_]) -> str:
+    def _statement(self, function: int, statement: Placed, held: list[Variable_]) -> str:
         body = self.model.functions[function].body
         text = body[statement.begin : statement.end]
         for place, s in reversed(list(writes_of([statement]))):
@@ -250,8 +248,9 @@ class Code:
         return self._rename(function, text)
 
     def _unit(self, unit: Unit) -> list[str]:
-        held = {v for v in self._written_again(unit) if self._sum(v)}
-        names = {v: f"was{n}" for n, v in enumerate(sorted(held, key=label))}
+        # In an order that is the same each time: accumulators get their names by it.
+        held = [v for v in sorted(self._written_again(unit), key=label) if self._sum(v)]
+        names = {v: f"was{n}" for n, v in enumerate(held)}
         found = [f"const auto {name} = {self._name(v)};" for v, name in names.items()]
         for function, statement, zeroed in unit.pieces:
             if statement is not None:
@@ -379,7 +378,7 @@ class Code:
         moved: set[str] = set()
         found = []
         for line in self.lines:
-            found.append("struct alignas(64) {")
+            found.append(f"struct alignas({LINE}) {{")
             for v in line.variables:
                 if isinstance(v, str):
                     declared = re.search(DECLARED.format(re.escape(v)), header, re.MULTILINE)
@@ -395,7 +394,7 @@ class Code:
         ]
         found += [f"decltype({v}) gate_was_{v};" for v in self._watched()]
         if self.lines:
-            found.append(f"alignas(64) uint8_t gate_lines[{len(self.lines)}][{LINE}];")
+            found.append(f"alignas({LINE}) uint8_t gate_lines[{len(self.lines)}][{LINE}];")
         if self.recording:
             found.append(f"uint64_t gate_changes[{len(self.names)}];")
         found.append("uint64_t gate_due = ~0ULL;")

@@ -7,14 +7,13 @@ taken from the cache, where it is kept under the digest of its sources.
 """
 
 import argparse
-import hashlib
 import re
 import shutil
 import subprocess
 from pathlib import Path
 
-from common import ROOT, exclusive, fail, say, sha256
-from kept import DIGESTS, Kept
+from common import ROOT, exclusive, fail, say
+from kept import DIGESTS, Kept, key_of
 
 CACHED = 24  # presets in the cache; each is 2 MB
 # firtool's warnings (a value that is cut to fit, say) are errors where the source is ours; Chisel's own arbiter of one
@@ -24,8 +23,7 @@ WARNING = re.compile(r"^hw/.*: warning:.*\n(?:.*\n){0,2}", re.MULTILINE)
 
 def key(preset, sources, version):
     """Digest of all that decides what is made. `version`: of what makes it, as far as no source says it."""
-    files = [(str(path.resolve().relative_to(ROOT)), sha256(path)) for path in sorted(sources)]
-    return hashlib.sha256(repr((preset, version, files)).encode()).hexdigest()
+    return key_of((preset, version), [(str(path.resolve().relative_to(ROOT)), path) for path in sources])
 
 
 def elaborate(preset, folder, command, log):

@@ -3,6 +3,7 @@
 clone take it from there. Several processes, and users, may share a cache."""
 
 import contextlib
+import hashlib
 import json
 import os
 import shutil
@@ -10,6 +11,11 @@ import shutil
 from common import CACHE, say, sha256
 
 DIGESTS = "digests.json"  # SHA-256 of each file, by its path in the folder
+
+
+def key_of(said, files):
+    """The digest of what something is made from: `said` are texts, `files` paths with the names by which they count."""
+    return hashlib.sha256(repr((*said, sorted((name, sha256(path)) for name, path in files))).encode()).hexdigest()
 
 
 class Kept:

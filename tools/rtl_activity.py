@@ -8,7 +8,6 @@ taken from the cache, where it is kept under the digest of FOLDER's C++ and of S
 """
 
 import argparse
-import hashlib
 import lzma
 import os
 import shutil
@@ -16,16 +15,11 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from common import exclusive, fail, say, sha256
-from kept import Kept
+from common import exclusive, fail, say
+from kept import Kept, key_of
 
 CACHED = 8  # records in the cache; each is 2 MB
 FILES = ("activity", "activity.names")
-
-
-def key(preset, files):
-    digests = sorted((path.name, sha256(path)) for path in files)
-    return hashlib.sha256(repr((preset, digests)).encode()).hexdigest()
 
 
 def record(args, folder):
@@ -58,7 +52,7 @@ def main():
         model = [*args.folder.glob("*.cpp"), *args.folder.glob("*.h")]
         if not model:
             fail(f"expected C++ of Verilator in {args.folder}, found none")
-        wanted = key(args.preset, [*model, *args.sources, args.window])
+        wanted = key_of([args.preset], [(path.name, path) for path in (*model, *args.sources, args.window)])
         if (found := kept.find(wanted)) is None:
             say(f"recording what changes in {args.preset} during a trace")
             if subprocess.run(args.command).returncode:

@@ -39,7 +39,7 @@ void {owner}___record({owner}* vlSelf) {{
 """
 
 
-def rewrite(model: Model, code: Code, recording: bool) -> None:
+def rewrite(model: Model, code: Code) -> None:
     owner = model.owner
     functions = code.functions()
     added, moved = code.members()
@@ -60,7 +60,7 @@ def rewrite(model: Model, code: Code, recording: bool) -> None:
     declared |= {f[0].removesuffix(" {") + ";" for f in functions}
     declared.add(f"void {owner}___eval_nba({owner}* vlSelf);")
     pieces = ["\n".join(f) for f in functions]
-    if recording:
+    if code.recording:
         declared.add(f"void {owner}___record({owner}* vlSelf);")
         count = len(code.names)
         pieces.append(RECORD.format(owner=owner, period=PERIOD, bytes=(count + 7) // 8, count=count))
@@ -89,14 +89,14 @@ def main() -> int:
         total = sum(unit.cost for unit in units)
         if given.how == "record":
             code = Code(model, units, after, [], {}, recording=True)
-            rewrite(model, code, True)
+            rewrite(model, code)
             (given.folder / NAMES).write_text("".join(f"{label(v)}\n" for v in code.names))
             print(f"{len(units)} units, {len(code.names)} variables")
             return 0
         record = Record.read(given.folder / ACTIVITY, (given.folder / NAMES).read_text().splitlines())
         parts = parts_of(units, after, record, Costs(*(getattr(given, name) for name in Costs._fields)))
         code = Code(model, units, after, parts, record.rates)
-        rewrite(model, code, False)
+        rewrite(model, code)
     except (NotUnderstoodError, ValueError, OSError) as error:
         print(f"gate_model: {error}", file=sys.stderr)
         return 1

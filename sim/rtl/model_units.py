@@ -67,10 +67,10 @@ class Model:
         calls = [s.it for s in Reader(evaluates.body).statements()]
         match calls:
             case [If(_, inner, ())] if all(isinstance(s.it, Call) for s in inner):
-                self.called = [s.it.function for s in inner]
+                called = [s.it.function for s in inner]
             case _:
                 raise NotUnderstoodError("expected calls under the clock's condition")
-        self.functions: list[Function] = [found[name] for name in self.called]
+        self.functions: list[Function] = [found[name] for name in called]
         self.settles = found.get(f"{self.owner}___ico_sequent__TOP__0")
         if any(name.startswith(f"{self.owner}___ico_sequent") and not name.endswith("TOP__0") for name in found):
             raise NotUnderstoodError("several functions of what follows from inputs")
@@ -281,22 +281,20 @@ def followers(units: list[Unit]) -> list[set[int]]:
 
 
 class Order:
-    """Which of `count` things come before which. Two can be joined if nothing has to come between them."""
+    """Which things come before which. Two can be joined if nothing has to come between them."""
 
     def __init__(self, after: list[set[int]]) -> None:
         """`after[i]` are larger than i."""
-        self.count = len(after)
         self.after = [set(a) for a in after]
         self.before: list[set[int]] = [set() for _ in after]
         for i, a in enumerate(after):
             for j in a:
                 self.before[j].add(i)
-        self.reach = np.zeros((self.count, (self.count + 63) // 64), np.uint64)
-        for i in range(self.count - 1, -1, -1):
+        self.reach = np.zeros((len(after), (len(after) + 63) // 64), np.uint64)
+        for i in range(len(after) - 1, -1, -1):
             for j in after[i]:
                 self.reach[i] |= self.reach[j]
                 self._set(self.reach[i], j)
-        self.alive = np.ones(self.count, bool)
 
     @staticmethod
     def _set(row: np.ndarray, i: int) -> None:
@@ -332,7 +330,6 @@ class Order:
                 others[k].add(i)
             mine[i] = (mine[i] | mine[j]) - both
             mine[j] = set()
-        self.alive[j] = False
 
 
 def whole_units(model: Model) -> tuple[list[Unit], list[set[int]]]:

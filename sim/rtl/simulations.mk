@@ -63,9 +63,9 @@ rtl_shared = python3 sim/rtl/share_instances.py $$(@D) > $$(@D)/shared.log \
 rtl_gated = { python3 tools/rtl_activity.py $$* $$(@D) --sources $(rtl_gating) --window sim/test/windows/javac.img.xz \
     --replay build/native/bin/merapi-replay --recorder $(RTL_BUILD)/recorder -- \
     env -u MAKEFLAGS $$(rtl_make) --no-print-directory rtl-recorder RTL_RECORDER=$$* RTL_BUILD=$(RTL_BUILD) RTL_FAST_CXX=$(RTL_FAST_CXX) \
-  && $(RTL_VENV)/bin/python sim/rtl/gate_model.py gate $$(@D) && python3 sim/rtl/plain_evaluation.py $$(@D); } > $$(@D)/gates.log 2>&1 \
+  && $(RTL_VENV)/bin/python sim/rtl/gate_model.py gate $$(@D); } > $$(@D)/gates.log 2>&1 \
   || echo "rtl: $$* is simulated as Verilator wrote it, slowly; $$(@D)/gates.log says why"
-rtl_as_fast = if $$(rtl_has_one_lane); then $(rtl_gated); else $(rtl_shared) && python3 sim/rtl/plain_evaluation.py $$(@D); fi
+rtl_as_fast = { if $$(rtl_has_one_lane); then $(rtl_gated); else $(rtl_shared); fi; } && python3 sim/rtl/plain_evaluation.py $$(@D)
 # A trace is recorded by merapi-replay.
 $(eval $(call rtl_simulation_rule,fast,,$(call rtl_as_fast,fast),,native $(RTL_TOOLS)/dramsim3))
 $(eval $(call rtl_simulation_rule,waves,--trace,$(call rtl_shared,waves)))

@@ -15,7 +15,7 @@ MOST = 64  # parts: a bit each of one word
 
 
 class Costs(NamedTuple):
-    """In instructions; what served best (docs/simulation.md)."""
+    """In instructions, but `busy`. Others near these (20 to 60, 30 to 60, 4 to 8, 0.6 to 0.9) make a few per cent."""
 
     question: float = 20.0  # is a part due?
     surprise: float = 60.0  # for a branch that goes both ways equally often, twice as much

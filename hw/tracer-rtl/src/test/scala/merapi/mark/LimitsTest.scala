@@ -53,6 +53,13 @@ class LimitsHarness(p: TracerParameters) extends Module {
 class LimitsTest extends BlockTest {
   private val regions = 1200 // more than a checker holds
 
+  /** Nobody asks, and nothing is dropped. */
+  private def rest(limits: LimitsHarness): Unit = {
+    limits.io.clear.poke(false)
+    limits.io.invalidate.poke(false)
+    limits.io.in.foreach(_.valid.poke(false))
+  }
+
   test("compares with the table's limits") {
     simulate(new LimitsHarness(p)) { limits =>
       for (seed <- seeds(4)) {
@@ -60,9 +67,7 @@ class LimitsTest extends BlockTest {
         val memory        = new Memory(random, 2, 20)
         val regionLog2    = 16 + random.nextInt(7)
         val alignmentLog2 = 3 + random.nextInt(6)
-        limits.io.clear.poke(false)
-        limits.io.invalidate.poke(false)
-        limits.io.in.foreach(_.valid.poke(false))
+        rest(limits)
         configure(limits.io.config, regions)
         limits.io.config.regionLog2.poke(regionLog2)
         limits.io.config.alignmentLog2.poke(alignmentLog2)
@@ -159,9 +164,7 @@ class LimitsTest extends BlockTest {
   test("no limit is taken for one of an epoch before") {
     simulate(new LimitsHarness(p)) { limits =>
       val memory = new Memory(new Random(1), 2, 4)
-      limits.io.clear.poke(false)
-      limits.io.invalidate.poke(false)
-      limits.io.in.foreach(_.valid.poke(false))
+      rest(limits)
       limits.io.out.foreach(_.ready.poke(true))
       configure(limits.io.config, regions)
       restart(limits)
@@ -204,9 +207,7 @@ class LimitsTest extends BlockTest {
   test("the core's reset leaves no row out of a sweep") {
     simulate(new LimitsHarness(p)) { limits =>
       val memory = new Memory(new Random(1), 2, 4)
-      limits.io.clear.poke(false)
-      limits.io.invalidate.poke(false)
-      limits.io.in.foreach(_.valid.poke(false))
+      rest(limits)
       limits.io.out.foreach(_.ready.poke(true))
       configure(limits.io.config, regions)
       def cycle(): Unit = {

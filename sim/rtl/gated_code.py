@@ -14,8 +14,10 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
-from model_units import Model, Unit, Variable_, element, topological, writes_of
+from model_units import Model, Piece, Unit, Variable_, element, in_order, writes_of
+from split_statements import text_of
 from unit_clusters import Part, label
+from unit_order import topological
 from verilated_cpp import Assign, Call, If, NotUnderstoodError, Placed
 
 LINE = 64  # bytes
@@ -236,31 +238,46 @@ class Code:
         mine = self.model.locals[function]
         return NAME.sub(lambda name: self._name((function, name[0])) if name[0] in mine else name[0], text)
 
-    def _statement(self, function: int, statement: Placed, held: list[Variable_]) -> str:
+    def _statement(self, function: int, statement: Placed, held: set[Variable_]) -> str:
         body = self.model.functions[function].body
-        text = body[statement.begin : statement.end]
-        for place, s in reversed(list(writes_of([statement]))):
-            variable = self.model.variable(function, place)
-            if isinstance(s.it, Assign) and variable not in held and (noted := self._sum(variable)):
-                to, value = halves(body[s.begin : s.end])
-                instead = f"merapi::gates::put({noted}, {to}, {value});"
-                text = text[: s.begin - statement.begin] + instead + text[s.end - statement.begin :]
-        return self._rename(function, text)
 
-    def _unit(self, unit: Unit) -> list[str]:
+        def write(s: Placed) -> str:
+            text = body[s.begin : s.end]
+            if isinstance(s.it, Assign):
+                variable = self.model.variable(function, s.it.place)
+                if variable not in held and (noted := self._sum(variable)):
+                    to, value = halves(text)
+                    return f"merapi::gates::put({noted}, {to}, {value});"
+            return text
+
+        return self._rename(function, text_of(body, statement, write))
+
+    def _piece(self, piece: Piece, held: set[Variable_]) -> str:
+        function, statement, zeroed, _ = piece
+        if statement is not None:
+            return self._statement(function, statement, held)
+        variable = (function, zeroed)
+        kind, name = self.model.kind(variable), self._name(variable)
+        return f"VL_ZERO_W({32 * kind.words}, {name});" if kind.words else f"{name} = 0;"
+
+    def _units(self, units: tuple[int, ...]) -> list[str]:
+        """What is executed for units that nothing else comes between."""
+        pieces = in_order(self.model, (piece for i in units for piece in self.units[i].pieces))
         # In an order that is the same each time: accumulators get their names by it.
-        held = [v for v in sorted(self._written_again(unit), key=label) if self._sum(v)]
+        again = sorted({v for i in units for v in self._written_again(self.units[i])}, key=label)
+        held = [v for v in again if self._sum(v)]
         names = {v: f"was{n}" for n, v in enumerate(held)}
-        found = [f"const auto {name} = {self._name(v)};" for v, name in names.items()]
-        for function, statement, zeroed in unit.pieces:
-            if statement is not None:
-                found.append(self._statement(function, statement, held))
-                continue
-            variable = (function, zeroed)
-            kind, name = self.model.kind(variable), self._name(variable)
-            found.append(f"VL_ZERO_W({32 * kind.words}, {name});" if kind.words else f"{name} = 0;")
-        found += [f"{self._sum(v)} |= merapi::gates::difference({name}, {self._name(v)});" for v, name in names.items()]
-        return ["{", *found, "}"] if held else found
+        before, behind = defaultdict(list), defaultdict(list)
+        for v, name in names.items():
+            at = [n for n, piece in enumerate(pieces) if v in self._writes(piece)]
+            before[at[0]].append(f"const auto {name} = {self._name(v)};")
+            behind[at[-1]].append(f"{self._sum(v)} |= merapi::gates::difference({name}, {self._name(v)});")
+        return [line for n, p in enumerate(pieces) for line in (*before[n], self._piece(p, set(held)), *behind[n])]
+
+    def _writes(self, piece: Piece) -> set[Variable_]:
+        if piece.statement is None:
+            return {(piece.function, piece.zeroed)}
+        return {self.model.variable(piece.function, place) for place, _ in writes_of([piece.statement])}
 
     def _written_again(self, unit: Unit) -> set[Variable_]:
         """Variables that a unit may write more than once: the last value counts."""
@@ -278,7 +295,7 @@ class Code:
             return count
 
         writes: Counter = Counter()
-        for function, statement, zeroed in unit.pieces:
+        for function, statement, zeroed, _ in unit.pieces:
             writes += Counter({((function, zeroed), ()): 1}) if statement is None else most(function, [statement])
         elements = Counter(variable for variable, _ in writes)
         return {
@@ -306,7 +323,7 @@ class Code:
     def _block(self, block: Block, name: str) -> list[str]:
         often = 1.0 if block.part is None else self.parts[block.part].rate
         self._choose_sums(block, often)
-        body = [line for i in block.units for line in self._unit(self.units[i])]
+        body = self._units(block.units)
         mine = {v for i in block.units for v in self.units[i].written | self.units[i].reads}
         own = sorted((v for v in mine if not isinstance(v, str) and v not in self.member), key=label)
         declared = [f"{self.declared[v]} {self._name(v)};" for v in own]

@@ -4,14 +4,15 @@ and which of them must come before which."""
 
 from __future__ import annotations
 
-import heapq
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
+from split_statements import groups, restricted
+from unit_order import Order, topological
 from verilated_cpp import (
     Assign,
     Binary,
@@ -35,11 +36,11 @@ from verilated_cpp import (
 PORT = re.compile(r"^\s*VL_(?P<way>IN|OUT)(?:8|16|64|W)?\(&?(?P<name>\w+),", re.MULTILINE)
 # They write their second argument, whole, and read what comes behind it.
 WRITERS = tuple(f"VL_{name}_W" for name in ("ZERO", "ASSIGN", "ADD", "SUB", "AND", "OR", "XOR", "NOT"))
-# Of what is within a branch so much is taken to be executed.
+# Of what is within a branch alone so much is taken to be executed.
 WITHIN_A_BRANCH = 0.4
 
 # One of the model by its name, or of a function by the function's number and its name.
-Variable_ = str | tuple[int, str]
+Variable_ = str | tuple[int, str]  # split_statements.Key
 
 
 class Model:
@@ -160,7 +161,8 @@ def cost(statement: Placed) -> float:
         case Assign(_, value):
             return operations(value) + 1
         case If(condition, yes, no):
-            return operations(condition) + 1 + WITHIN_A_BRANCH * sum(map(cost, yes + no))
+            sides = sum(map(cost, yes)), sum(map(cost, no))
+            return operations(condition) + 1 + (max(sides) if yes and no else WITHIN_A_BRANCH * sum(sides))
     return 16
 
 
@@ -174,15 +176,17 @@ def overlap(a: tuple[int | None, ...], b: tuple[int | None, ...]) -> bool:
 
 
 class Piece(NamedTuple):
-    """A statement of a function, or the zero that one of its variables has at its begin."""
+    """A statement of a function, or of `whole` what it does to some variables, or the zero that one of the function's
+    variables has at its begin."""
 
     function: int
     statement: Placed | None
-    zeroed: str
+    zeroed: str = ""
+    whole: Placed | None = None
 
 
 class Unit:
-    """Pieces that are executed one after the other: a statement, or all that write one variable.
+    """Pieces that are executed one after the other: what a statement does to one variable, or all that write one.
 
     `reads`: variables that are read. `writes`: variables and elements that are written. `cost`: instructions, about.
     """
@@ -245,16 +249,47 @@ def units_of(model: Model) -> list[Unit]:
             unit.cost = 1.0
             found.append(unit)
         for s in statements:
-            unit = Unit([Piece(k, s, "")])
-            unit.reads = {v for name in reads_of(s) if (v := model.variable(k, name)) is not None}
             for place, _ in writes_of([s]):
-                variable = model.variable(k, place)
-                if variable is None:
+                if model.variable(k, place) is None:
                     raise NotUnderstoodError(f"a write to the table {place.path[0]}")
-                unit.writes.add((variable, element(place)))
-            unit.cost = cost(s)
-            found.append(unit)
+            found += [unit_of(model, k, piece, s) for piece in split(model, k, s)]
     return found
+
+
+def split(model: Model, function: int, statement: Placed) -> Iterator[Placed]:
+    """What it does to one variable after the other."""
+    if not isinstance(statement.it, If):
+        yield statement
+        return
+    key = partial(model.variable, function)
+    for kept in groups(statement, key):
+        if piece := restricted(statement, kept, key):
+            yield piece
+
+
+def unit_of(model: Model, function: int, statement: Placed, whole: Placed) -> Unit:
+    unit = Unit([Piece(function, statement, whole=whole)])
+    unit.reads = {v for name in reads_of(statement) if (v := model.variable(function, name)) is not None}
+    unit.writes = {(model.variable(function, place), element(place)) for place, _ in writes_of([statement])}
+    unit.cost = cost(statement)
+    return unit
+
+
+def in_order(model: Model, pieces: Iterable[Piece]) -> list[Piece]:
+    """Pieces as their functions have them, what is of one statement as one."""
+    key = [partial(model.variable, function) for function in range(len(model.functions))]
+    found: dict[tuple[int, int, str], list[Piece]] = defaultdict(list)
+    for piece in pieces:
+        place = -1 if piece.whole is None else piece.whole.begin
+        found[piece.function, place, piece.zeroed].append(piece)
+    joined = []
+    for _, (first, *others) in sorted(found.items()):
+        if others:
+            statements = [p.statement for p in (first, *others) if p.statement]
+            kept = {key[first.function](place) for place, _ in writes_of(statements)}
+            first = first._replace(statement=restricted(first.whole, kept, key[first.function]))
+        joined.append(first)
+    return joined
 
 
 def followers(units: list[Unit]) -> list[set[int]]:
@@ -278,58 +313,6 @@ def followers(units: list[Unit]) -> list[set[int]]:
         for variable in unit.reads:
             readers[variable].append(i)
     return found
-
-
-class Order:
-    """Which things come before which. Two can be joined if nothing has to come between them."""
-
-    def __init__(self, after: list[set[int]]) -> None:
-        """`after[i]` are larger than i."""
-        self.after = [set(a) for a in after]
-        self.before: list[set[int]] = [set() for _ in after]
-        for i, a in enumerate(after):
-            for j in a:
-                self.before[j].add(i)
-        self.reach = np.zeros((len(after), (len(after) + 63) // 64), np.uint64)
-        for i in range(len(after) - 1, -1, -1):
-            for j in after[i]:
-                self.reach[i] |= self.reach[j]
-                self._set(self.reach[i], j)
-
-    @staticmethod
-    def _set(row: np.ndarray, i: int) -> None:
-        row[i >> 6] |= np.uint64(1 << (i & 63))
-
-    def _reaching(self, i: int) -> np.ndarray:
-        return self.reach[:, i >> 6] & np.uint64(1 << (i & 63)) != 0
-
-    def reaches(self, i: int, j: int) -> bool:
-        return bool(int(self.reach[i, j >> 6]) >> (j & 63) & 1)
-
-    def can_join(self, i: int, j: int) -> bool:
-        for a, b in ((i, j), (j, i)):
-            if self.reaches(a, b) and any(k != b and self.reaches(k, b) for k in self.after[a]):
-                return False
-        return True
-
-    def join(self, i: int, j: int) -> None:
-        """`j` becomes a part of `i`."""
-        both = {i, j}
-        row = self.reach[i] | self.reach[j]
-        for k in both:
-            row[k >> 6] &= ~np.uint64(1 << (k & 63))
-        above = self._reaching(i) | self._reaching(j)
-        above[[i, j]] = False
-        self.reach[above] |= row
-        self.reach[above, i >> 6] |= np.uint64(1 << (i & 63))
-        self.reach[above, j >> 6] &= ~np.uint64(1 << (j & 63))
-        self.reach[i], self.reach[j] = row, 0
-        for mine, others in ((self.after, self.before), (self.before, self.after)):
-            for k in mine[j] - both:
-                others[k].discard(j)
-                others[k].add(i)
-            mine[i] = (mine[i] | mine[j]) - both
-            mine[j] = set()
 
 
 def whole_units(model: Model) -> tuple[list[Unit], list[set[int]]]:
@@ -369,20 +352,3 @@ def whole_units(model: Model) -> tuple[list[Unit], list[set[int]]]:
             whole.add(single[i])
         found.append(whole)
     return found, [{number[k] for k in order.after[root]} for root in number]
-
-
-def topological(given: Iterable[int], after: list[set[int]], late: Iterable[int] = ()) -> list[int]:
-    """In an order that is allowed: the least first, those in `late` when nothing else can come."""
-    delayed = set(late)
-    waits = Counter(j for i in given for j in after[i])
-    ready = [(i in delayed, i) for i in given if waits[i] == 0]
-    heapq.heapify(ready)
-    found = []
-    while ready:
-        _, i = heapq.heappop(ready)
-        found.append(i)
-        for j in after[i]:
-            waits[j] -= 1
-            if waits[j] == 0:
-                heapq.heappush(ready, (j in delayed, j))
-    return found

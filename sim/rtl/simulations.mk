@@ -25,7 +25,8 @@ rtl_clang := $(if $(findstring clang,$(RTL_FAST_CXX)),\
 # that function evaluates them all at once; not with waveforms, which are of single instances.
 rtl_sharing := $(addprefix sim/rtl/,instances.vlt share_instances.py verilated_cpp.py)
 rtl_vectors := $(addprefix sim/rtl/,vectors.vlt vector_instances.py instance_function.py instance_vectors.h)
-rtl_gating := $(addprefix sim/rtl/,gate_model.py gated_code.py unit_clusters.py model_units.py verilated_cpp.py gates.h)
+rtl_gating := $(addprefix sim/rtl/,gate_model.py gated_code.py unit_clusters.py model_units.py \
+  split_statements.py unit_order.py verilated_cpp.py gates.h)
 rtl_has_one_lane = grep -q '"lanes": 1,' $(RTL_BUILD)/$*/preset.json
 # $(1): kind.
 rtl_is_at_once = $(and $(findstring clang,$(RTL_FAST_CXX)),$(filter fast,$(1)))

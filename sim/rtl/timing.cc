@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rtl/timing.h"
 
+#include <deque>
 #include <queue>
 
 namespace merapi::sim::rtl {
@@ -14,11 +15,18 @@ class RandomTiming : public Timing {
     return o_.accept_percent >= 100 || next() % 100 < o_.accept_percent;
   }
   void start(unsigned, uint64_t, bool, uint32_t token) override {
-    uint64_t wait = o_.least + (o_.most > o_.least ? next() % (o_.most - o_.least + 1) : 0);
-    waiting_.push({now_ + wait, order_++, token});
+    if (o_.least >= o_.most) {
+      in_order_.push_back({now_ + o_.least, 0, token});
+      return;
+    }
+    waiting_.push({now_ + o_.least + next() % (o_.most - o_.least + 1), order_++, token});
   }
   void tick(std::vector<uint32_t>* finished) override {
     now_++;
+    while (!in_order_.empty() && in_order_.front().at <= now_) {
+      finished->push_back(in_order_.front().token);
+      in_order_.pop_front();
+    }
     while (!waiting_.empty() && waiting_.top().at <= now_) {
       finished->push_back(waiting_.top().token);
       waiting_.pop();
@@ -41,6 +49,7 @@ class RandomTiming : public Timing {
   const RandomTimingOptions o_;
   uint64_t state_;
   uint64_t now_ = 0, order_ = 0;
+  std::deque<Access> in_order_;  // where all wait equally long
   std::priority_queue<Access> waiting_;
 };
 

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from model_units import Order, Unit, Variable_
+from model_units import Unit, Variable_
+from unit_order import Order
 
 SAMPLES = 4096  # cycles of a record that are looked at, at most
 MOST = 64  # parts: a bit each of one word

@@ -38,17 +38,18 @@ rtl_simulation_ready = $(foreach s,$(RTL_SIMULATIONS),$(RTL_BUILD)/$(subst :,/,$
 RTL_PLUGIN_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*.cmake sim/rtl/plugin/CMakeLists.txt) \
   sim/engine/engine.h $(rtl_sharing) $(rtl_vectors) $(rtl_gating) sim/rtl/plain_evaluation.py
 
-# $(1): kind, $(2): Verilator's further flags, $(3): what is made of its C++, $(4): the compiler's optimization,
-# $(5): what must be there.
+# $(1): kind, $(2): Verilator's further flags.
+rtl_verilate = echo "rtl: verilating $$* ($(1))"; \
+  cd $(RTL_BUILD)/$$* && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
+  --cc -O3 --noassert --x-assign fast --x-initial fast -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT $(2) \
+  --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing $$(call rtl_apart,$(1)) \
+  -f filelist.f > $(1).log 2>&1 || { grep -E 'Error' $(1).log | head -20; exit 1; }
+# $(1): kind, $(2): what makes its C++, $(3): what is made of that, $(4): the compiler's optimization, $(5): what must be there.
 define rtl_simulation_rule
 $(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RTL_VENV)/ready $$(rtl_sharing) $$(rtl_vectors) \
   $$(rtl_gating) sim/rtl/plain_evaluation.py | $(5)
-	@echo "rtl: verilating $$* ($(1))"
 	@rm -rf $$(@D) && mkdir -p $$(@D)
-	@cd $(RTL_BUILD)/$$* && VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) perl $$(rtl_verilator_root)/bin/verilator \
-	  --cc -O3 --noassert --x-assign fast --x-initial fast -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT $(2) \
-	  --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing $$(call rtl_apart,$(1)) \
-	  -f filelist.f > $(1).log 2>&1 || { grep -E 'Error' $(1).log | head -20; exit 1; }
+	@$(2)
 	@$(3)
 	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) $$(rtl_jobs) -f V$$(subst -,_,$$*).mk \
 	  CXX=$$(RTL_FAST_CXX) $$(rtl_clang) \
@@ -61,17 +62,29 @@ rtl_make = $(MAKE)
 # $(1): kind.
 rtl_shared = python3 sim/rtl/share_instances.py $$(@D) > $$(@D)/shared.log \
   $(if $(rtl_is_at_once),&& python3 sim/rtl/vector_instances.py $$(@D) > $$(@D)/vectors.log)
-rtl_gated = { python3 tools/rtl_activity.py $$* $$(@D) --sources $(rtl_gating) --window sim/test/windows/javac.img.xz \
-    --replay build/native/bin/merapi-replay --recorder $(RTL_BUILD)/recorder -- \
-    env -u MAKEFLAGS $$(rtl_make) --no-print-directory rtl-recorder RTL_RECORDER=$$* RTL_BUILD=$(RTL_BUILD) RTL_FAST_CXX=$(RTL_FAST_CXX) \
-  && $(RTL_VENV)/bin/python sim/rtl/gate_model.py gate $$(@D); } > $$(@D)/gates.log 2>&1 \
-  || echo "rtl: $$* is simulated as Verilator wrote it, slowly; $$(@D)/gates.log says why"
-rtl_as_fast = { if $$(rtl_has_one_lane); then $(rtl_gated); else $(rtl_shared); fi; } && python3 sim/rtl/plain_evaluation.py $$(@D)
+# $(1): what is recorded, $(2): of which sources it is beside the C++, $(3): kind of the simulation that records it.
+rtl_record = python3 tools/rtl_record.py $(1) $$* $$(@D) --sources $(2) --window sim/test/windows/javac.img.xz \
+  --replay build/native/bin/merapi-replay --recorder $(RTL_BUILD)/recorder/$(3) --compiler $(RTL_FAST_CXX) -- \
+  env -u MAKEFLAGS $$(rtl_make) --no-print-directory rtl-recorder RTL_RECORDER=$$*:$(3) RTL_BUILD=$(RTL_BUILD) \
+  RTL_FAST_CXX=$(RTL_FAST_CXX)
+rtl_gated = { $(call rtl_record,activity,$(rtl_gating),recording) && $(RTL_VENV)/bin/python sim/rtl/gate_model.py gate $$(@D); } \
+  > $$(@D)/gates.log 2>&1 || echo "rtl: $$* is simulated as Verilator wrote it, slowly; $$(@D)/gates.log says why"
+# Of presets whose traces are short.
+rtl_profiled = $$(if $$(filter sim-small ddr4-1ch,$$*),$$(if $$(findstring clang,$$(RTL_FAST_CXX)), \
+  $(call rtl_record,profile,,profiling) > $$(@D)/profile.log 2>&1 \
+  || echo "rtl: $$* is compiled without a profile; $$(@D)/profile.log says why",:),:)
+rtl_use_of_profile = $$$$([ ! -e $$(@D)/profile.profdata ] || echo -fprofile-instr-use=profile.profdata)
+rtl_as_fast = { if $$(rtl_has_one_lane); then $(rtl_gated); else $(rtl_shared); fi; } \
+  && python3 sim/rtl/plain_evaluation.py $$(@D) && { $(rtl_profiled); }
 # A trace is recorded by merapi-replay.
-$(eval $(call rtl_simulation_rule,fast,,$(call rtl_as_fast,fast),,native $(RTL_TOOLS)/dramsim3))
-$(eval $(call rtl_simulation_rule,waves,--trace,$(call rtl_shared,waves)))
-$(eval $(call rtl_simulation_rule,recording,,$(RTL_VENV)/bin/python sim/rtl/gate_model.py record $$(@D),-O1))
-.PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/fast/ready $(RTL_BUILD)/%/waves/ready $(RTL_BUILD)/%/recording/ready
+$(eval $(call rtl_simulation_rule,fast,$(call rtl_verilate,fast),$(call rtl_as_fast,fast),$(rtl_use_of_profile),\
+  native $(RTL_TOOLS)/dramsim3))
+$(eval $(call rtl_simulation_rule,waves,$(call rtl_verilate,waves,--trace),$(call rtl_shared,waves)))
+$(eval $(call rtl_simulation_rule,recording,$(call rtl_verilate,recording),\
+  $(RTL_VENV)/bin/python sim/rtl/gate_model.py record $$(@D),-O1))
+# What fast is about to be compiled from.
+$(eval $(call rtl_simulation_rule,profiling,cp $$(@D)/../fast/* $$(@D),:,-fprofile-instr-generate))
+.PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/fast/ready $(RTL_BUILD)/%/waves/ready $(RTL_BUILD)/%/recording/ready $(RTL_BUILD)/%/profiling/ready
 
 rtl-archives: $(foreach p,$(rtl_rewritten),$(RTL_BUILD)/$(p)/fast/ready)
 
@@ -106,11 +119,15 @@ cmake -S sim/rtl/plugin -B $(1) -G Ninja $(LAUNCHERS) \
 $(RTL_NICE) cmake --build $(1) --parallel $(RTL_JOBS) > $(1)-build.log 2>&1 || { tail -40 $(1)-build.log; exit 1; }
 endef
 
-# The tracer of which rtl_activity.py takes a record: RTL_RECORDER is its preset.
+# The tracer of which rtl_record.py takes a record: RTL_RECORDER is PRESET:KIND.
 .PHONY: rtl-recorder
-rtl-recorder: $(if $(RTL_RECORDER),$(RTL_BUILD)/$(RTL_RECORDER)/recording/ready)
-	@$(call rtl_link,$(RTL_BUILD)/plugin-recording,$(RTL_RECORDER):recording)
-	@cp $(RTL_BUILD)/$(RTL_RECORDER)/recording/activity.names $(RTL_BUILD)/recorder/$(RTL_RECORDER).activity.names
+rtl_recorder_at := $(RTL_BUILD)/$(subst :,/,$(RTL_RECORDER))
+rtl-recorder:
+	@rm -rf $(rtl_recorder_at)
+	@$(MAKE) --no-print-directory $(rtl_recorder_at)/ready
+	@$(call rtl_link,$(RTL_BUILD)/plugin-$(lastword $(subst :, ,$(RTL_RECORDER))),$(RTL_RECORDER))
+	@names=$(rtl_recorder_at)/activity.names; [ ! -e $$names ] \
+	  || cp $$names $(RTL_BUILD)/recorder/recording/$(firstword $(subst :, ,$(RTL_RECORDER))).activity.names
 
 ifeq ($(DEVICE),rtl)
 run: rtl-simulations

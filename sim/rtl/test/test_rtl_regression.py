@@ -312,6 +312,16 @@ def test_what_is_due_is_the_same_tracer():
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
 
 
+@pytest.mark.parametrize("preset", [preset for preset in ("sim-small", "ddr4-1ch") if preset in presets()])
+def test_fast_models_are_compiled_by_their_profile(preset):
+    """Of the very C++ that is compiled: clang says so of each function that is another one."""
+    said = (BUILD / preset / "fast" / "make.log").read_text()
+    if "clang" not in said:
+        pytest.skip("not compiled by clang")
+    assert "-fprofile-instr-use=profile.profdata" in said
+    assert "profile-instr-out-of-date" not in said
+
+
 @pytest.mark.skipif("ddr4-1ch" not in presets(), reason="of a build with ddr4-1ch")
 def test_all_instances_at_once_are_the_same_tracer(tmp_path):
     """In every cycle of every case. MERAPI_FULL=1: all that have a digest; otherwise those that end soon."""

@@ -40,7 +40,7 @@ RTL_PLUGIN_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*
 
 # $(1): kind, $(2): Verilator's further flags.
 rtl_verilate = echo "rtl: verilating $$* ($(1))"; \
-  cd $(RTL_BUILD)/$$* && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
+  cd $(RTL_BUILD)/$$* && VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) perl $$(rtl_verilator_root)/bin/verilator \
   --cc -O3 --noassert --x-assign fast --x-initial fast -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT $(2) \
   --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing $$(call rtl_apart,$(1)) \
   -f filelist.f > $(1).log 2>&1 || { grep -E 'Error' $(1).log | head -20; exit 1; }

@@ -112,7 +112,7 @@ $(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f $(RTL_VENV)/ready hw/tracer-
 	  --prefix V$(subst -,_,$*) --top-module $(call rtl_top,$*) --Mdir obj -I. -Iverification -Iverification/assert \
 	  --output-split 20000 --no-timing \
 	  -f filelist.f verification/assert/layers-$(call rtl_top,$*)-Verification-Assert.sv > verilator.log 2>&1 \
-	  || { grep -E 'Error' verilator.log | head -20; exit 1; }
+	  || { grep -m 20 Error verilator.log || tail -5 verilator.log; exit 1; }
 	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) $(rtl_jobs) -f V$(subst -,_,$*).mk CXX=$(RTL_FAST_CXX) \
 	  OPT_FAST="-std=c++20 -O2 -march=native" OPT_GLOBAL="-std=c++20 -O2 -march=native" OPT_SLOW="-std=c++20 -O0" \
 	  $(or $(rtl_clang),CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=) \

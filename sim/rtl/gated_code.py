@@ -280,7 +280,7 @@ class Code:
         return {self.model.variable(piece.function, place) for place, _ in writes_of([piece.statement])}
 
     def _written_again(self, unit: Unit) -> set[Variable_]:
-        """Variables that a unit may write more than once: the last value counts."""
+        """Variables that a unit may write more than once, of which the last value counts, or by a call."""
 
         def most(function: int, statements: Iterable[Placed]) -> Counter:
             count: Counter = Counter()
@@ -290,20 +290,21 @@ class Code:
                         count += most(function, yes) | most(function, no)
                     case Assign(place, _):
                         count[self.model.variable(function, place), element(place)] += 1
-                    case Call(_, arguments):
-                        count[self.model.variable(function, arguments[1]), ()] += 2
             return count
 
         writes: Counter = Counter()
+        called: set[Variable_] = set()
         for function, statement, zeroed, _ in unit.pieces:
-            writes += Counter({((function, zeroed), ()): 1}) if statement is None else most(function, [statement])
+            if statement is None:
+                writes[(function, zeroed), ()] += 1
+                continue
+            writes += most(function, [statement])
+            calls = (place for place, s in writes_of([statement]) if isinstance(s.it, Call))
+            called |= {self.model.variable(function, place) for place in calls}
         elements = Counter(variable for variable, _ in writes)
-        return {
-            variable
-            for (variable, where), count in writes.items()
-            if (count > 1 or (where == () and elements[variable] > 1))
-            and not DELAYED.match(variable if isinstance(variable, str) else variable[1])
-        }
+        again = {v for (v, where), count in writes.items() if count > 1 or (where == () and elements[v] > 1)}
+        delayed = {v for v in again if DELAYED.match(v if isinstance(v, str) else v[1])}
+        return again - delayed | called
 
     @staticmethod
     def _due(readers: int, condition: str) -> str:

@@ -136,8 +136,8 @@ def reads_of(statement: Placed) -> Iterator[Name]:
             yield from names(condition)
             for s in yes + no:
                 yield from reads_of(s)
-        case Call(_, arguments):
-            yield from names(*arguments[2:])
+        case Call(_, (_, Name() as place, *others)):
+            yield from names(*others, *place.index)
 
 
 def operations(expression: Expression) -> float:
@@ -186,7 +186,7 @@ class Piece(NamedTuple):
 
 
 class Unit:
-    """Pieces that are executed one after the other: what a statement does to one variable, or all that write one.
+    """Pieces that are executed one after the other: what a statement does to a variable, or all that write one.
 
     `reads`: variables that are read. `writes`: variables and elements that are written. `cost`: instructions, about.
     """
@@ -257,7 +257,7 @@ def units_of(model: Model) -> list[Unit]:
 
 
 def split(model: Model, function: int, statement: Placed) -> Iterator[Placed]:
-    """What it does to one variable after the other."""
+    """What it does to one variable, or to some that belong together, after the other."""
     if not isinstance(statement.it, If):
         yield statement
         return

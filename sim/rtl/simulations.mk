@@ -66,7 +66,7 @@ rtl_shared = python3 sim/rtl/share_instances.py $$(@D) > $$(@D)/shared.log \
 rtl_record = python3 tools/rtl_record.py $(1) $$* $$(@D) --sources $(2) --window sim/test/windows/javac.img.xz \
   --replay build/native/bin/merapi-replay --recorder $(RTL_BUILD)/recorder/$(3) --compiler $(RTL_FAST_CXX) -- \
   env -u MAKEFLAGS $$(rtl_make) --no-print-directory rtl-recorder RTL_RECORDER=$$*:$(3) RTL_BUILD=$(RTL_BUILD) \
-  RTL_FAST_CXX=$(RTL_FAST_CXX)
+  RTL_FAST_CXX=$(RTL_FAST_CXX) 'RTL_FAST_FLAGS=$(RTL_FAST_FLAGS)'
 rtl_gated = { $(call rtl_record,activity,$(rtl_gating),recording) && $(RTL_VENV)/bin/python sim/rtl/gate_model.py gate $$(@D); } \
   > $$(@D)/gates.log 2>&1 || echo "rtl: $$* is simulated as Verilator wrote it, slowly; $$(@D)/gates.log says why"
 # Of presets whose traces are short.
@@ -120,14 +120,18 @@ $(RTL_NICE) cmake --build $(1) --parallel $(RTL_JOBS) > $(1)-build.log 2>&1 || {
 endef
 
 # The tracer of which rtl_record.py takes a record: RTL_RECORDER is PRESET:KIND.
+$(if $(call given,RTL_RECORDER),$(call expect_words,RTL_RECORDER,$(foreach p,$(rtl_tracers),$(p):recording $(p):profiling),PRESET:KIND))
+rtl_recorder_preset = $(firstword $(subst :, ,$(RTL_RECORDER)))
+rtl_recorder_kind = $(lastword $(subst :, ,$(RTL_RECORDER)))
+rtl_recorder_at = $(RTL_BUILD)/$(rtl_recorder_preset)/$(rtl_recorder_kind)
 .PHONY: rtl-recorder
-rtl_recorder_at := $(RTL_BUILD)/$(subst :,/,$(RTL_RECORDER))
 rtl-recorder:
+	$(if $(RTL_RECORDER),,$(error RTL_RECORDER: expected PRESET:KIND, found nothing))
 	@rm -rf $(rtl_recorder_at)
 	@$(MAKE) --no-print-directory $(rtl_recorder_at)/ready
-	@$(call rtl_link,$(RTL_BUILD)/plugin-$(lastword $(subst :, ,$(RTL_RECORDER))),$(RTL_RECORDER))
-	@names=$(rtl_recorder_at)/activity.names; [ ! -e $$names ] \
-	  || cp $$names $(RTL_BUILD)/recorder/recording/$(firstword $(subst :, ,$(RTL_RECORDER))).activity.names
+	@$(call rtl_link,$(RTL_BUILD)/plugin-$(rtl_recorder_kind),$(RTL_RECORDER))
+	@[ $(rtl_recorder_kind) != recording ] \
+	  || cp $(rtl_recorder_at)/activity.names $(RTL_BUILD)/recorder/recording/$(rtl_recorder_preset).activity.names
 
 ifeq ($(DEVICE),rtl)
 run: rtl-simulations

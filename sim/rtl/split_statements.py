@@ -24,7 +24,7 @@ def leaf(statement: Placed) -> tuple[Name, tuple[Expression, ...]]:
         case Assign(place, value):
             return place, (value, *place.index)
         case Call(_, (_, Name() as place, *others)):
-            return place, tuple(others)
+            return place, (*others, *place.index)
     raise AssertionError(statement)
 
 
@@ -40,7 +40,8 @@ def restricted(statement: Placed, kept: Iterable[Key], key: KeyOf) -> Placed | N
 def groups(statement: Placed, key: KeyOf) -> list[frozenset[Key]]:
     """Sets of the variables that a statement writes: restricted() to one after the other it does what it does whole.
 
-    Two stay together if one is read for the other both before and after it is written.
+    Variables stay together if no order of them is right: one is read for another both before and after it is written,
+    or each must come before the next of a ring of them.
     """
     written: dict[Key, list[int]] = defaultdict(list)  # when
     read: dict[Key, dict[Key, list[int]]] = defaultdict(lambda: defaultdict(list))  # for what, what, when

@@ -53,6 +53,8 @@ def split(*bodies):
         ("if (c) { m[a] = x; a = y; }", [["m"], ["a"]]),
         ("if (c) { w[0U] = x; v = w[1U]; w[1U] = y; }", [["v", "w"]]),  # of a wide variable nothing is known apart
         ("if (c) { VL_ADD_W(3, w, u, u); u[0U] = x; }", [["w"], ["u"]]),
+        ("if (c) { i = x; VL_ASSIGN_W(96, m[i], u); }", [["i"], ["m"]]),
+        ("if (c) { VL_ASSIGN_W(96, m[i], u); i = x; VL_ASSIGN_W(96, m[i], v); }", [["i", "m"]]),
     ],
 )
 def test_which_stay_together(body, expected):

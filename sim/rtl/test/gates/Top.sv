@@ -30,6 +30,7 @@ module Top(input clock, reset, input [3:0] valid, input [15:0] in, output [15:0]
   reg [30:0] spin;
   reg [7:0] late [0:5];
   reg [11:0] slow0, slow1, slow2;
+  reg [95:0] wide0, wide1;
   wire [71:0] first;
   wire full, empty;
   Queue queue(clock, reset, valid[0], valid[1] && state[0], {in, sum[39:0], in}, first, full, empty);
@@ -70,7 +71,16 @@ module Top(input clock, reset, input [3:0] valid, input [15:0] in, output [15:0]
       if (!empty && state[1]) table_[first[3:0]] <= first[11:4];
     end
   end
+  // Wide ones that are worked out by calls, each from what the other held.
+  always @(posedge clock)
+    if (reset) begin
+      wide0 <= 96'd1;
+      wide1 <= 96'd2;
+    end else if (seldom || valid == 4'd9) begin
+      wide0 <= wide0 + wide1;
+      wide1 <= wide1 - (wide0 ^ {6{in}});
+    end
   assign ready = !full && (valid[3] ^ state[2]);
   assign out = (state[0] ? folded : least[15:0]) ^ {8'd0, table_[in[3:0]]} ^ {15'd0, valid[0] && empty}
-    ^ {late[5], slow2[7:0]};
+    ^ {late[5], slow2[7:0]} ^ wide0[79:64] ^ wide1[95:80];
 endmodule

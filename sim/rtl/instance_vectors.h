@@ -44,14 +44,18 @@ using Words = uint32_t __attribute__((ext_vector_type(kCount)));
 using Quads = uint64_t __attribute__((ext_vector_type(kCount)));
 using Mask = int32_t __attribute__((ext_vector_type(kCount)));  // all bits of an element, or none
 using WideMask = int64_t __attribute__((ext_vector_type(kCount)));
+// In memory vectors of more than 64 bytes begin at a multiple of 64, as what holds them does.
+constexpr int aligned(int bytes) { return bytes < 64 ? bytes : 64; }
+typedef Words StoredWords __attribute__((aligned(aligned(sizeof(Words)))));
+typedef Quads StoredQuads __attribute__((aligned(aligned(sizeof(Quads)))));
 // Sixteen words of one instance, or four of four, wherever they are.
 typedef uint32_t Line __attribute__((ext_vector_type(16), aligned(4)));
 using LineMask = int32_t __attribute__((ext_vector_type(16)));
 
-MERAPI_INLINE Words words(const void* from) { return *static_cast<const Words*>(from); }
-MERAPI_INLINE Quads quads(const void* from) { return *static_cast<const Quads*>(from); }
-MERAPI_INLINE void put(void* to, Words x) { *static_cast<Words*>(to) = x; }
-MERAPI_INLINE void put(void* to, Quads x) { *static_cast<Quads*>(to) = x; }
+MERAPI_INLINE Words words(const void* from) { return *static_cast<const StoredWords*>(from); }
+MERAPI_INLINE Quads quads(const void* from) { return *static_cast<const StoredQuads*>(from); }
+MERAPI_INLINE void put(void* to, Words x) { *static_cast<StoredWords*>(to) = x; }
+MERAPI_INLINE void put(void* to, Quads x) { *static_cast<StoredQuads*>(to) = x; }
 MERAPI_INLINE Words all(uint32_t x) { return (Words)(x); }
 MERAPI_INLINE Quads all_quads(uint64_t x) { return (Quads)(x); }
 MERAPI_INLINE Words low(Quads x) { return __builtin_convertvector(x, Words); }

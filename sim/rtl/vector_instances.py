@@ -302,7 +302,7 @@ def structures(module: Module) -> str:
         else:
             cell = f"merapi::instances::Cell<{plain}>" if kind.bits < 32 else plain
             size = module.count * (8 if kind.bits == 64 else 4)
-            align = 1 << (size - 1).bit_length()
+            align = min(1 << (size - 1).bit_length(), 64)
             state.append(
                 f"  {cell} {name};" if name in module.same else f"  alignas({align}) {cell} {name}[{module.count}];"
             )

@@ -70,6 +70,7 @@ def printed(folder, home):
         ("Wide.sv", 4, {"ScanLane", "LiveMerge"}),
         ("Wide.sv", 2, {"ScanLane", "LiveMerge"}),
         ("Wide.sv", 8, {"ScanLane", "LiveMerge"}),
+        ("Wide.sv", 16, {"ScanLane", "LiveMerge"}),
     ],
 )
 def test_all_at_once_do_what_each_does(top, lanes, at_once, tmp_path):

@@ -1,45 +1,32 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rtl/timing.h"
 
-#include <deque>
-#include <queue>
+#include <algorithm>
 
 namespace merapi::sim::rtl {
 namespace {
 
 class RandomTiming : public Timing {
  public:
-  explicit RandomTiming(const RandomTimingOptions& o) : o_(o), state_(o.seed * 2 + 1) {}
+  explicit RandomTiming(const RandomTimingOptions& o)
+      : o_(o), state_(o.seed * 2 + 1), over_(std::size_t(std::max({o.least, o.most, 1U})) + 1) {}
 
   bool accepts(unsigned, uint64_t, bool) override {
     return o_.accept_percent >= 100 || next() % 100 < o_.accept_percent;
   }
   void start(unsigned, uint64_t, bool, uint32_t token) override {
-    if (o_.least >= o_.most) {
-      in_order_.push_back({now_ + o_.least, 0, token});
-      return;
-    }
-    waiting_.push({now_ + o_.least + next() % (o_.most - o_.least + 1), order_++, token});
+    const uint64_t wait = o_.least + (o_.most > o_.least ? next() % (o_.most - o_.least + 1) : 0);
+    over_[(now_ + std::max<uint64_t>(wait, 1)) % over_.size()].push_back(token);
   }
   void tick(std::vector<uint32_t>* finished) override {
     now_++;
-    while (!in_order_.empty() && in_order_.front().at <= now_) {
-      finished->push_back(in_order_.front().token);
-      in_order_.pop_front();
-    }
-    while (!waiting_.empty() && waiting_.top().at <= now_) {
-      finished->push_back(waiting_.top().token);
-      waiting_.pop();
-    }
+    std::vector<uint32_t>& now = over_[now_ % over_.size()];
+    finished->insert(finished->end(), now.begin(), now.end());
+    now.clear();
   }
   std::string name() const override { return "ideal"; }
 
  private:
-  struct Access {
-    uint64_t at, order;
-    uint32_t token;
-    bool operator<(const Access& b) const { return at != b.at ? at > b.at : order > b.order; }
-  };
   uint64_t next() {
     state_ ^= state_ << 13;
     state_ ^= state_ >> 7;
@@ -48,9 +35,8 @@ class RandomTiming : public Timing {
   }
   const RandomTimingOptions o_;
   uint64_t state_;
-  uint64_t now_ = 0, order_ = 0;
-  std::deque<Access> in_order_;  // where all wait equally long
-  std::priority_queue<Access> waiting_;
+  uint64_t now_ = 0;
+  std::vector<std::vector<uint32_t>> over_;  // accesses by the cycle in which they are over, in turn
 };
 
 }  // namespace

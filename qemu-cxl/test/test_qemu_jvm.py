@@ -16,6 +16,7 @@ from common import BUILD
 from emulate import DEVICE_PROGRAM
 from gen_contract import offset_of
 from jvm_log import read
+from native_fixtures import stop_process
 from window_device import WindowDevice
 
 HEAP = ["-Xms192m", "-Xmx192m", "-XX:+ExplicitGCInvokesConcurrent"]
@@ -107,7 +108,7 @@ def test_without_a_device_the_guest_marks_itself(window):
 def let_the_host_sleep(window, engine, run):
     """Stop an engine until its host was seen asleep. One that is faster than the guest may never see that. It sleeps
     for two milliseconds at a time, and the function stays armed in between."""
-    os.kill(engine, signal.SIGSTOP)
+    stop_process(engine)
     try:
         asleep = 0
         while asleep < 3 and not run.outcome:
@@ -146,7 +147,7 @@ def test_guest_reset_during_a_trace(tracer):
         assert time.monotonic() < deadline, (machine.out / "reset.txt").read_text()
         time.sleep(0.2)
     # Stopped, so that the next cycle is still there when the guest goes; a host has two seconds of patience.
-    os.kill(tracer.front.engine(), signal.SIGSTOP)
+    stop_process(tracer.front.engine())
     time.sleep(1)
     machine.reset()
     assert machine.run("ls /dev/dax0.0")[0] != 0, "a guest that has just booted"

@@ -103,10 +103,3 @@ def processor_seconds(process):
     """User and system time: fields 14 and 15 of proc_pid_stat(5)."""
     fields = Path(f"/proc/{process.pid}/stat").read_text().rpartition(")")[2].split()
     return sum(map(int, fields[11:13])) / os.sysconf("SC_CLK_TCK")
-
-
-def wait_until(what, timeout=20):
-    end = time.monotonic() + timeout
-    while not what():
-        assert time.monotonic() < end, "it did not happen in time"
-        time.sleep(0.02)

@@ -14,7 +14,8 @@ import sys
 import time
 
 import pytest
-from device_processes import binary, finish, processor_seconds, wait_until
+from device_processes import binary, finish, processor_seconds
+from native_fixtures import stop_process, wait_until
 
 # ------------------------------------------------------------------ tracing
 
@@ -51,7 +52,7 @@ def test_hosts_that_come_while_the_device_has_no_processor(start, probes, folder
     """Those beyond 65 were told that it does not answer."""
     device = start("--socket", folder / "s")
     device.wait_event("ready")
-    device.process.send_signal(signal.SIGSTOP)
+    stop_process(device.process.pid)
     hosts = [probes(f"device:{folder}/s", "--seed", i) for i in range(100)]
     time.sleep(2)
     device.process.send_signal(signal.SIGCONT)
@@ -175,7 +176,7 @@ def test_a_host_that_takes_its_time(start, folder):
     time.sleep(1)
     for host in others:
         host.close()
-    device.process.send_signal(signal.SIGSTOP)
+    stop_process(device.process.pid)
     memory = os.memfd_create("merapi-window", os.MFD_ALLOW_SEALING)
     os.truncate(memory, 64 << 20)
     fcntl.fcntl(memory, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL)
@@ -293,7 +294,7 @@ def test_device_stopped_and_woken(start, probes, folder):
     host = probes(f"device:{folder}/s", "--cycles", 40, "--linger-ms", 50, "--reattach", "--pauses", 1)
     device.wait_event("began")
     time.sleep(0.3)
-    device.process.send_signal(signal.SIGSTOP)
+    stop_process(device.process.pid)
     time.sleep(7)  # longer than the probe's patience
     device.process.send_signal(signal.SIGCONT)
     code, result = finish(host)

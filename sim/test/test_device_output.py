@@ -9,7 +9,8 @@ import signal
 import subprocess
 import time
 
-from device_processes import binary, finish, processor_seconds, wait_until
+from device_processes import binary, finish, processor_seconds
+from native_fixtures import wait_until
 
 
 def test_a_reader_that_stopped_reading_stops_nothing(probes, folder):

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 from device import realtime_permitted
-from device_processes import binary, finish, run, wait_until
+from device_processes import binary, finish, run
+from native_fixtures import wait_until
 
 
 def test_version_and_help():

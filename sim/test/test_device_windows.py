@@ -8,7 +8,8 @@ import struct
 import time
 
 import pytest
-from device_processes import finish, wait_until
+from device_processes import finish
+from native_fixtures import wait_until
 
 # Offsets of docs/contract.md.
 VERSION, GENERATION, DEVICE_IDENTITY, DEVICE_GENERATION, FAULT = 8, 0x200, 0x400, 0x440, 0x500

@@ -12,6 +12,7 @@ import time
 import pytest
 import saved_windows
 from device_processes import BINARIES, binary
+from native_fixtures import stop_process
 
 
 def replay(*arguments):
@@ -286,7 +287,7 @@ def test_an_image_that_becomes_smaller_is_told(program, folder):
             while process.poll() is None and str(image) not in maps(process):
                 pass
             if process.poll() is None:
-                process.send_signal(signal.SIGSTOP)
+                stop_process(process.pid)
                 os.truncate(image, 4096)
                 process.send_signal(signal.SIGCONT)
             _, err = process.communicate(timeout=60)

@@ -7,7 +7,8 @@ import subprocess
 import time
 
 import pytest
-from device_processes import BINARIES, RTL, binary, finish, simulated_tracer, wait_until
+from device_processes import BINARIES, RTL, binary, finish, simulated_tracer
+from native_fixtures import wait_until
 from test_replay import replay, save
 
 # What does not depend on the order of tracing. Greys that a full store dropped are read again.

@@ -9,7 +9,6 @@ import signal
 import stat
 import subprocess
 import threading
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -63,13 +62,6 @@ def merapi_of_nobody(folder, *arguments, env=None):
     )
 
 
-def wait_until(condition, seconds=30):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, f"waited {seconds} s"
-        time.sleep(0.02)
-
-
 class Process:
     """A process whose lines of output can be waited for; ends with the test."""
 
@@ -94,7 +86,7 @@ class Process:
             assert self.process.poll() is None, f"ended with {self.process.poll()}: {self.lines} {self.errors}"
             return False
 
-        wait_until(there, seconds)
+        native_fixtures.wait_until(there, seconds)
 
     def end(self):
         if self.process.poll() is None:

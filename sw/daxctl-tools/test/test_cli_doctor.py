@@ -6,6 +6,7 @@ import signal
 
 import pytest
 from cli_harness import FOUND, OK, MockSystem, binary, merapi, merapi_of_nobody
+from native_fixtures import stop_process
 
 
 def finding(done, check):
@@ -41,7 +42,7 @@ def test_device_process_that_is_stopped(folder, start):
     served.wait_line("ready")
     one = finding(merapi("doctor", "--json", env=env), "device process")
     assert (one["verdict"], one["found"]) == ("ok", f"listens at {folder}/s")
-    os.kill(served.pid, signal.SIGSTOP)
+    stop_process(served.pid)
     done = merapi("doctor", "--json", env=env)
     os.kill(served.pid, signal.SIGCONT)
     assert done.status == FOUND

@@ -3,7 +3,6 @@
 
 import os
 import resource
-import signal
 import stat
 import struct
 import subprocess
@@ -21,8 +20,8 @@ from cli_harness import (
     compile_java,
     merapi,
     patched_jdk,
-    wait_until,
 )
+from native_fixtures import stop_process, wait_until
 
 
 def forget_half(path):
@@ -391,7 +390,7 @@ def test_a_device_that_does_not_answer_in_time(folder, start):
     assert merapi("create-window", window, "--heap", "64M").status == OK
     served = start(binary("merapi-device"), "--model", "--window", folder / "w")
     served.wait_line("ready")
-    served.process.send_signal(signal.SIGSTOP)
+    stop_process(served.process.pid)
     done = merapi("reset", window, "--timeout", "0.2")
     assert done.status == FOUND and "is it stopped?" in done.err, done
 

@@ -9,7 +9,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli_harness import ABSENT, DENIED, OK, ROOT, USAGE, binary, merapi, merapi_of_nobody, wait_until
+from cli_harness import ABSENT, DENIED, OK, ROOT, USAGE, binary, merapi, merapi_of_nobody
+from native_fixtures import wait_until
 
 
 def hold(start, device):

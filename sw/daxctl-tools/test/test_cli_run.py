@@ -11,7 +11,8 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli_harness import alive, binary, compile_java, devices_at, merapi, merapi_of_nobody, patched_jdk, wait_until
+from cli_harness import alive, binary, compile_java, devices_at, merapi, merapi_of_nobody, patched_jdk
+from native_fixtures import wait_until
 
 FAKE_JAVA = """#!/bin/sh
 echo "arguments $*"

@@ -10,7 +10,8 @@ import termios
 from pathlib import Path
 
 import pytest
-from cli_harness import ABSENT, OK, SYSTEM, alive, binary, devices_at, merapi, wait_until
+from cli_harness import ABSENT, OK, SYSTEM, alive, binary, devices_at, merapi
+from native_fixtures import stop_process, wait_until
 
 pytestmark = pytest.mark.usefixtures("nothing_ignored")
 
@@ -101,7 +102,7 @@ def test_the_device_is_of_the_session_and_no_member_of_the_group(env, start):
 def test_a_stopped_device_is_told(image, env, start):
     """It cannot give a window back, and no other run has one."""
     replay, device = endless(start, image, "verify", env)
-    os.kill(device, signal.SIGSTOP)
+    stop_process(device)
     try:
         replay.process.terminate()
         assert replay.process.wait(30) == -signal.SIGTERM
@@ -118,7 +119,7 @@ def test_who_looks_on_keeps_no_device(image, env, start):
     watch = start(binary("merapi"), "top", "--interval", "0.05", "--json")
     replay, device = endless(start, image, "verify", env)
     wait_until(lambda: any('"attached": true' in line for line in watch.lines))
-    watch.process.send_signal(signal.SIGSTOP)
+    stop_process(watch.process.pid)
     replay.process.terminate()
     assert replay.process.wait(30) == -signal.SIGTERM
     assert not alive(device)

@@ -13,6 +13,8 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from native_fixtures import stop_process
+
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "sim/run"))
 
@@ -324,7 +326,7 @@ class ServedDevice(Device):
         self.process.wait()
 
     def stop(self):
-        self.process.send_signal(signal.SIGSTOP)
+        stop_process(self.process.pid)
 
     def wake(self):
         self.process.send_signal(signal.SIGCONT)

@@ -9,6 +9,7 @@ import jvm_harness
 import pytest
 from fault_runs import LONG, LONG_PROGRAM, MIB, SHORT_PROGRAM, on_the_cpu, said
 from gen_contract import offset_of
+from native_fixtures import stop_process
 
 # Heap of 128 MiB, two bitmaps of a sixty-fourth each, tables, alignment.
 ROOMY = 192 * MIB
@@ -165,7 +166,7 @@ def test_replaced_in_a_trace(start, serve, window_file, tmp_path):
     device = serve()
     wait_answered(window_file, device)
     wait_word(window_file, "commands of a trace", lambda: word(window_file, SUBMISSION_PRODUCED) >= 2)
-    os.kill(run.pid, signal.SIGSTOP)
+    stop_process(run.pid)
     time.sleep(0.05)
     fallbacks = run.count("fallbacks")
     assert word(window_file, SUBMISSION_CONSUMED) >= 2

@@ -424,6 +424,40 @@ TEST_F(RtlDirected, APauseTakesFiveMicroseconds) {
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
 }
 
+// However long it takes: a line of the heap that was asked for is answered late, and is waited for.
+TEST_F(RtlDirected, TheLongestPauseIsCounted) {
+  const uint64_t nodes = 2000;
+  for (uint64_t i = 0; i < nodes; i++) {
+    make_node(i);
+    if (i + 1 < nodes) refer(node(i) + 12, node(i + 1));
+  }
+  window_.mark(0, node(0));
+  const auto& heap = window_.layout.area[MERAPI_AREA_HEAP];
+  uint64_t late = 0;
+  options_.late = [&](uint64_t, uint64_t address, bool write) {
+    return !write && address - heap.offset < heap.size ? std::exchange(late, 0) : 0;
+  };
+  start();
+  uint64_t longest = 0;
+  for (uint64_t wait : {20'000u, 40'000u, 100'000u, 300u}) {
+    late = wait;
+    ASSERT_TRUE(machine_->run_until([&] { return late == 0; }, kPatience)) << wait;
+    uint64_t before = machine_->simulation->cycles();
+    machine_->request_pause();
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->pause_acknowledged(); }, kPatience)) << wait;
+    uint64_t waited = machine_->simulation->cycles() - before;
+    EXPECT_GE(waited, wait - 20);
+    longest = std::max(longest, waited);
+    // The time until the tracer looks, and that of the acknowledgement, are not its own.
+    EXPECT_LE(machine_->counter(MERAPI_COUNTER_PAUSE_MAX), longest) << wait;
+    EXPECT_GE(machine_->counter(MERAPI_COUNTER_PAUSE_MAX), longest - 300) << wait;
+    machine_->resume();
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->resume_acknowledged(); }, kPatience)) << wait;
+  }
+  ASSERT_TRUE(finish());
+  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes - 1);
+}
+
 // Objects that wait for their shapes do not keep a pause waiting for all that is asked of the walker: they look again
 // when it is over.
 TEST_F(RtlDirected, APauseDoesNotWaitForShapes) {

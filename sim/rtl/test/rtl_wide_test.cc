@@ -391,34 +391,50 @@ TEST(RtlWide, CommandsOfHighRegions) {
   for (auto [region, yes] : regions) EXPECT_EQ(pairs.found(region), yes) << region;
 }
 
-// A list that goes on in regions of every number: what follows it ahead asks for their limits before anybody else does.
-TEST(RtlWide, AListThroughHighRegions) {
-  constexpr unsigned kBits = 23;
-  constexpr uint64_t kNodes = 100, kSize = 24;  // of each region
-  Pairs pairs((1 << (kBits - 1)) + 1);
+// A list that goes on from one of these regions to the next, so many nodes in each: what follows it ahead asks for
+// their limits before anybody else does.
+void follow_through(const std::vector<uint64_t>& regions, uint64_t nodes) {
+  constexpr uint64_t kSize = 24;
+  Pairs pairs((1 << 22) + 1);
   const uint32_t log2 = pairs.window.shape.region_log2;
-  for (unsigned bit = 0; bit < kBits; bit++) {
-    const uint64_t region = uint64_t{1} << bit, start = region << log2;
-    pairs.window.limits()[region] = start + kNodes * kSize;
-    for (uint64_t i = 0; i < kNodes; i++) {
+  for (size_t n = 0; n < regions.size(); n++) {
+    const uint64_t start = regions[n] << log2;
+    pairs.window.limits()[regions[n]] = start + nodes * kSize;
+    for (uint64_t i = 0; i < nodes; i++) {
       const uint64_t at = start + i * kSize;
-      const uint64_t to = i + 1 < kNodes ? at + kSize : bit + 1 < kBits ? (region * 2) << log2 : start;
+      const uint64_t to = i + 1 < nodes ? at + kSize : n + 1 < regions.size() ? regions[n + 1] << log2 : start;
       const uint64_t next = pairs.window.shape.heap_base + to;
       std::memcpy(pairs.window.heap() + at + 8, &Pairs::kNode, 4);
       std::memcpy(pairs.window.heap() + at + 16, &next, 8);
     }
   }
-  pairs.window.mark(0, uint64_t{1} << log2);
+  pairs.window.mark(0, regions[0] << log2);
   RtlMachine m(&pairs.window, pairs.options);
   ASSERT_TRUE(m.attach());
   m.begin(0);
   ASSERT_TRUE(m.idle_or_fault(kPatience));  // the live table is clear
   const uint64_t cycles = m.counter(MERAPI_COUNTER_CYCLES);
-  m.trace(1, 1);
+  m.trace(regions[0], 1);
   ASSERT_TRUE(m.idle_or_fault(kPatience));
   ASSERT_EQ(m.fault().code, 0u);
-  EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), kBits * kNodes - 1);
-  EXPECT_LT(m.counter(MERAPI_COUNTER_CYCLES) - cycles, 30 * kNodes * kBits);
+  EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), regions.size() * nodes - 1);
+  EXPECT_LT(m.counter(MERAPI_COUNTER_CYCLES) - cycles, 30 * nodes * regions.size());
+}
+
+TEST(RtlWide, AListThroughHighRegions) {
+  std::vector<uint64_t> regions;
+  for (unsigned bit = 0; bit < 23; bit++) regions.push_back(uint64_t{1} << bit);
+  follow_through(regions, 100);
+}
+
+TEST(RtlWide, AListThroughAnyRegions) {
+  Random r(1);
+  std::vector<uint64_t> regions;
+  while (regions.size() < 60) {
+    const uint64_t region = r.below(1 << 22);
+    if (std::find(regions.begin(), regions.end(), region) == regions.end()) regions.push_back(region);
+  }
+  follow_through(regions, 60);
 }
 
 // One long array and nothing else to do: lanes (one alone, too) cut it into pieces, wherever it lies.
@@ -522,6 +538,33 @@ TEST(RtlWide, LiveWordsOfTheLongestArrays) {
     EXPECT_EQ(m.counter(MERAPI_COUNTER_LIVE_WORDS), all);
     EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), greys.size());
   }
+}
+
+// Objects of a few regions of any number, in any order: words of several wait at a time to be added to the table.
+TEST(RtlWide, LiveWordsOfHighRegions) {
+  constexpr uint32_t kRegions = 1 << 21;
+  constexpr uint64_t kNodes = 15, kWords = 3;  // of each region; of each node
+  Pairs pairs(kRegions);
+  Random r(1);
+  std::set<uint64_t> regions;
+  while (regions.size() < 20) regions.insert(r.below(kRegions));
+  std::vector<uint64_t> greys;
+  for (uint64_t region : regions) {
+    const uint64_t start = region << pairs.window.shape.region_log2;
+    pairs.window.limits()[region] = start + kNodes * 8 * kWords;
+    for (uint64_t at = start; at < pairs.window.limits()[region]; at += 8 * kWords) {
+      std::memcpy(pairs.window.heap() + at + 8, &Pairs::kNode, 4);
+      greys.push_back(pairs.window.shape.heap_base + at);
+    }
+  }
+  for (size_t i = greys.size() - 1; i > 0; i--) std::swap(greys[i], greys[r.below(i + 1)]);
+  RtlMachine m(&pairs.window, pairs.options);
+  ASSERT_TRUE(m.attach());
+  m.begin(0);
+  m.grey(greys);
+  ASSERT_TRUE(m.idle_or_fault(kPatience));
+  EXPECT_EQ(m.fault().code, 0u) << merapi_fault_name(m.fault().code);
+  for (uint64_t region : regions) EXPECT_EQ(pairs.window.live()[region], kNodes * kWords) << region;
 }
 
 TEST(RtlWide, LargestHeap) { run_wide(40, 24, 36); }

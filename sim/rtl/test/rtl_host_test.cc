@@ -426,6 +426,78 @@ TEST_F(RtlHostMemory, WhatIsReadWhereItIsGoneIsNotUsed) {
   EXPECT_FALSE(window_.control<merapi_idle_record>(MERAPI_IDLE_RECORD_OFFSET)->idle);
 }
 
+// A window whose memory became zeros shows the generation 0, and klass words that are a fault.
+class RtlHostRevokes : public DirectedHeap {
+ protected:
+  static constexpr uint32_t kNodes = 6000;
+  RtlHostRevokes() {
+    make_array(64, kNodes);
+    for (uint32_t i = 0; i < kNodes; i++) {
+      make_node(i);
+      refer(64 + 16 + 4 * uint64_t{i}, node(i));
+    }
+    options_.timing = {30, 30, 100, 1};
+  }
+  // The control page is not written any more once the tracer has looked and may have seen it, whatever went wrong
+  // meanwhile: nodes are gone some cycles before. `looks`: how often it looked in time.
+  void revoke(bool by_zero, int* looks) {
+    enum { kNone, kIndex, kWhole } look = kNone;
+    bool shown = false;
+    uint64_t written = 0, nodes_read = 0;
+    const uint64_t first_node = window_.layout.area[MERAPI_AREA_HEAP].offset + node(0);
+    options_.simulation.on_access = [&](uint64_t address, bool write) {
+      nodes_read += !write && address >= first_node && address < first_node + kNodes * kNodeBytes;
+      if (!shown) return;
+      if (!write && address == MERAPI_HOST_INDEX_OFFSET && look == kNone) look = kIndex;
+      if (!write && address == MERAPI_HOST_REQUEST_OFFSET && look == kIndex) look = kWhole;
+      written += write && address < MERAPI_CONTROL_BYTES && look == kWhole;
+    };
+    auto* host = window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+    const std::vector<uint8_t> nodes(window_.heap() + node(0), window_.heap() + node(kNodes));
+    window_.mark(0, 64);
+    start();
+    Random r(1);
+    for (int trial = 0; trial < 50; trial++) {
+      nodes_read = 0;
+      ASSERT_TRUE(machine_->run_until([&] { return nodes_read > 20; }, kPatience));
+      machine_->run(r.below(1000));
+      machine_->complete();
+      const uint64_t odd = host->generation | 1;
+      std::memset(window_.heap() + node(0), 0, nodes.size());
+      machine_->run(r.below(60));
+      shown = true;
+      host->generation = by_zero ? 0 : odd;
+      machine_->run(1500);
+      EXPECT_EQ(written, 0u) << "trial " << trial;
+      *looks += look == kWhole;
+      shown = false;
+      look = kNone;
+      written = 0;
+      std::memcpy(window_.heap() + node(0), nodes.data(), nodes.size());
+      host->generation = odd;
+      machine_->run(500);
+      machine_->begin_generation(odd);
+      ASSERT_TRUE(machine_->run_until([&] { return machine_->generation_answered(); }, kPatience));
+      std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+      window_.mark(0, 64);
+      machine_->begin(0);
+      machine_->command(MERAPI_OP_TRACE_REGION, 0, window_.shape.regions, 0);
+    }
+  }
+};
+
+TEST_F(RtlHostRevokes, NoFaultIsToldThen) {
+  int looks = 0;
+  revoke(false, &looks);
+  EXPECT_GT(looks, 40);
+}
+
+TEST_F(RtlHostRevokes, NoFaultIsToldToTheGenerationZero) {
+  int looks = 0;
+  revoke(true, &looks);
+  EXPECT_GT(looks, 40);
+}
+
 // A tracer ends (its process, or by a reset) and another one begins in its place while the host stays attached, at any
 // time of a cycle and whatever the host has read of its completions. What was said to the first one is not executed
 // again: by then regions may be free, and the bitmap the host's.

@@ -163,7 +163,11 @@ def test_every_address_bit(preset):
 
 @pytest.mark.parametrize("preset", presets())
 def test_host(preset):
-    run("RtlHost.*:RtlHostMemory.*:RtlHostStatus.*:RtlHostCounts.*:RtlHostRestart.*:RtlAnswers.*:RtlReplaced.*", preset)
+    run(
+        "RtlHost.*:RtlHostMemory.*:RtlHostStatus.*:RtlHostCounts.*:RtlHostRevokes.*:RtlHostRestart.*:"
+        "RtlAnswers.*:RtlReplaced.*",
+        preset,
+    )
 
 
 @pytest.mark.parametrize("preset", presets())

@@ -110,6 +110,7 @@ class Tracer(p: TracerParameters) extends Module {
   reporter.io.drop        := control.io.dropReports
   reporter.io.forget      := control.io.forgetSeen
   reporter.io.failed      := memory.io.failed.head
+  control.io.unread       := memory.io.unread(controlReads.indexWhere(_ eq control.io.read))
   control.io.written      := reporter.io.written
   control.io.produced     := reporter.io.produced
   control.io.reportsEmpty := reporter.io.empty

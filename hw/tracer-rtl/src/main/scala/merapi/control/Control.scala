@@ -226,6 +226,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   shake.io.latchDone  := latch.io.done
   shake.io.latchFault := latch.io.fault
   val shared = Module(new SharedRead(p, 2))
+  look.io.unread := io.unread
   shared.io.readers(0) <> look.io.read
   shared.io.readers(1) <> shake.io.read
   io.read <> shared.io.port
@@ -269,7 +270,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val entryThere = RegNext(ahead =/= 0.U, false.B)
   val overrun    = RegNext(ahead > subEntries, false.B)
   val otherHost  = RegNext(hostGeneration =/= page.generation, false.B)
-  val revoked    = RegNext(hostGeneration =/= page.generation && hostGeneration =/= 0.U, false.B) // not an errored read
+  val revoked    = RegNext(hostGeneration =/= page.generation && !look.io.unseen, false.B)
   val hostThere  = RegNext(hostGeneration =/= 0.U && !hostGeneration(0), false.B)
   val abortNew   = RegNext(abortAsked =/= page.ackAbort, false.B)
   val pauseWanted  = RegNext(pauseAsked =/= resumeAsked, false.B)

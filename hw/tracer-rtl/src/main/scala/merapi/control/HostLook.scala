@@ -28,6 +28,8 @@ class HostLook(p: TracerParameters) extends Module {
     val resume         = Output(UInt(32.W))
     val abort          = Output(UInt(32.W))
     val read           = new ReadPort(p)
+    val unread         = Input(Bool())     // beside the answer: zeros instead of what the memory holds
+    val unseen         = Output(Bool())    // so it was with the index line
   })
   import Contract._
 
@@ -40,6 +42,7 @@ class HostLook(p: TracerParameters) extends Module {
   val resume                                      = RegInit(0.U(32.W))
   val abort                                       = RegInit(0.U(32.W))
   val used                                        = RegInit(false.B)
+  val unseen                                      = RegInit(false.B)
   private def answered(at: Int, bytes: Int): UInt = io.read.response.bits.data(8 * (at + bytes) - 1, 8 * at)
 
   io.busy                  := state =/= State.Rest
@@ -60,6 +63,7 @@ class HostLook(p: TracerParameters) extends Module {
     is(State.WaitIndex) {
       when(io.read.response.valid) {
         hostGeneration := answered(HostIndexLayout.Generation, 8)
+        unseen         := io.unread
         submitted      := answered(HostIndexLayout.SubmissionProduced, 8)
         used           := (answered(HostIndexLayout.SubmissionProduced, 8) | now).orR
         val ours = io.attached && answered(HostIndexLayout.Generation, 8) === io.generation
@@ -84,6 +88,7 @@ class HostLook(p: TracerParameters) extends Module {
   io.submitted      := submitted
   io.taken          := taken
   io.used           := used
+  io.unseen         := unseen
   io.pause          := pause
   io.resume         := resume
   io.abort          := abort

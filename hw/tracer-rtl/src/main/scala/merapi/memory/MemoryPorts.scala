@@ -59,6 +59,7 @@ class MemoryPorts(
     val block       = Input(Bool()) // take no request of those clients at all: what is outstanding ends
     val fault       = Valid(new FaultReport)
     val failed     = Output(Vec(exemptWriters, Bool()))    // beside `done` of those: the write was not made
+    val unread     = Output(Vec(exemptReaders, Bool()))    // beside `response` of those: zeros, and not the memory's
     val readLines  = Output(UInt(log2Ceil(p.ports + 1).W)) // answers taken from the memory in this cycle
     val wroteLines = Output(UInt(log2Ceil(p.ports + 1).W))
     val quiet      = Output(Bool())                        // with block: nothing of any client is outstanding
@@ -90,8 +91,9 @@ class MemoryPorts(
     }
 
   class Answer extends Bundle {
-    val id   = UInt(readIdBits.W)
-    val data = UInt(p.lineBits.W)
+    val id     = UInt(readIdBits.W)
+    val data   = UInt(p.lineBits.W)
+    val failed = Bool()
   }
 
   class Stored extends Bundle {
@@ -203,7 +205,8 @@ class MemoryPorts(
     val rError = axi.r.bits.resp(1)
     answer.valid         := axi.r.valid || arLocal.io.deq.valid
     answer.bits.id       := Mux(axi.r.valid, axi.r.bits.id, arLocal.io.deq.bits)
-    answer.bits.data     := Mux(!axi.r.valid || rError, 0.U, axi.r.bits.data)
+    answer.bits.failed   := !axi.r.valid || rError
+    answer.bits.data     := Mux(answer.bits.failed, 0.U, axi.r.bits.data)
     axi.r.ready          := answer.ready
     arLocal.io.deq.ready := answer.ready && !axi.r.valid
     readAnswers += held(answer)
@@ -291,6 +294,7 @@ class MemoryPorts(
     d.bits  := a.bits.id(p.tagBits - 1, 0)
   }
   io.failed.zip(stores.takeRight(exemptWriters)).foreach { case (f, a) => f := a.bits.failed }
+  io.unread.zip(reads.takeRight(exemptReaders)).foreach { case (u, a) => u := a.bits.failed }
 
   private val first = FaultReport.first(faults.result())
   io.fault      := (if (p.ports > 1) late(first) else first)

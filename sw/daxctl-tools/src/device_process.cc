@@ -22,6 +22,7 @@
 #include "child.h"
 #include "cli.h"
 #include "processes.h"
+#include "run_folder.h"
 
 namespace merapi::cli {
 namespace {
@@ -31,6 +32,9 @@ constexpr int kEndMilliseconds = 5000;
 constexpr useconds_t kTurnMicroseconds = 10000;
 // A device gives a window back shortly after its host has ended.
 constexpr int kGiveBackMilliseconds = 2000;
+// In the folder of the runs: held while one has its turn; held, shared, by each run; the devices that runs started and
+// that live, a line each, "PID TIME"; what the latest device said.
+constexpr char kTurnFile[] = "turn", kUsersFile[] = "users", kDevicesFile[] = "devices", kLogFile[] = "log";
 
 void make_folder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) throw system_failure(errno, "cannot make " + folder);
@@ -50,9 +54,9 @@ void require_own_folder(const std::string& folder) {
 // would end this process comes before its turn.
 class Turn {
  public:
-  explicit Turn(const std::string& socket) {
-    const std::string path = socket + ".lock";
-    fd_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  explicit Turn(const RunFolder& folder) {
+    const std::string path = folder.path_of(kTurnFile);
+    fd_ = folder.open_file(kTurnFile, O_RDWR | O_CREAT);
     if (fd_ < 0) throw system_failure(errno, "cannot make " + path);
     while (flock(fd_, LOCK_EX | LOCK_NB) < 0) {
       const int code = errno, signal_number = pending_end();
@@ -115,12 +119,10 @@ void keep_living(const std::string& socket, std::vector<StartedDevice>* devices)
   devices->erase(std::remove_if(devices->begin(), devices->end(), gone), devices->end());
 }
 
-// The devices that runs started for this socket and that live; a line each, "PID TIME", in the file beside it.
-std::vector<StartedDevice> recorded_devices(const std::string& socket) {
-  std::string text;
+// The devices that runs started for this socket and that live.
+std::vector<StartedDevice> recorded_devices(const RunFolder& folder, const std::string& socket) {
   std::vector<StartedDevice> devices;
-  read_text(socket + ".pid", &text);
-  std::istringstream lines(text);
+  std::istringstream lines(folder.read_file(kDevicesFile));
   for (std::string line; std::getline(lines, line);) {
     StartedDevice d;
     if (std::istringstream(line) >> d.pid >> d.time && d.pid > 1) devices.push_back(d);
@@ -129,33 +131,14 @@ std::vector<StartedDevice> recorded_devices(const std::string& socket) {
   return devices;
 }
 
-void write_file(const std::string& path, const std::string& text) {
-  const int fd = open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
-  bool fine = fd >= 0 && write(fd, text.data(), text.size()) == ssize_t(text.size());
-  int code = errno;
-  if (fd >= 0 && close(fd) < 0 && fine) {
-    fine = false;
-    code = errno;
-  }
-  if (!fine) throw system_failure(code, "cannot write " + path);
-}
-
-// All of it or, on a file system that is full, what was there before.
-void record_devices(const std::string& socket, const std::vector<StartedDevice>& devices) {
-  const std::string path = socket + ".pid", next = path + ".new";
+void record_devices(const RunFolder& folder, const std::vector<StartedDevice>& devices) {
   if (devices.empty()) {
-    unlink(path.c_str());
+    folder.remove_file(kDevicesFile);
     return;
   }
   std::string text;
   for (const StartedDevice& d : devices) text += std::to_string(d.pid) + " " + d.time + "\n";
-  try {
-    write_file(next, text);
-    if (rename(next.c_str(), path.c_str()) < 0) throw system_failure(errno, "cannot write " + path);
-  } catch (...) {
-    unlink(next.c_str());
-    throw;
-  }
+  folder.write_file(kDevicesFile, text);
 }
 
 // Windows that the device serves besides those of runs that have ended. A window whose host is gone is given back after
@@ -258,21 +241,21 @@ SharedDevice::SharedDevice(const std::string& socket, const std::string& engine)
   const std::string folder = std::filesystem::path(socket).parent_path().string();
   if (!folder.empty()) make_folder(folder);
   if (socket == unnamed_socket()) require_own_folder(folder);
-  Turn turn(socket);
-  const std::string path = socket + ".users";
-  users_ = open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  const RunFolder runs(socket);
+  const Turn turn(runs);
+  users_ = runs.open_file(kUsersFile, O_RDWR | O_CREAT);
   if (users_ < 0 || flock(users_, LOCK_SH) < 0) {
     const int code = errno;
     if (users_ >= 0) close(users_);
-    throw system_failure(code, "cannot lock " + path);
+    throw system_failure(code, "cannot lock " + runs.path_of(kUsersFile));
   }
   try {
-    devices_ = recorded_devices(socket);
+    devices_ = recorded_devices(runs, socket);
     if (!socket_answers(socket)) {
       if (access(socket.c_str(), W_OK) < 0 && errno == EACCES)
         throw Failure(kDenied, "expected a device that may be used at " + socket +
                                    ", found another user's socket: Permission denied; name another with --socket");
-      start(engine);
+      start(runs, engine);
     }
   } catch (...) {
     close(users_);
@@ -280,11 +263,11 @@ SharedDevice::SharedDevice(const std::string& socket, const std::string& engine)
   }
 }
 
-void SharedDevice::start(const std::string& engine) {
-  const std::string program = device_program(), log = socket_ + ".log", option = "--" + engine;
+void SharedDevice::start(const RunFolder& runs, const std::string& engine) {
+  const std::string program = device_program(), option = "--" + engine;
   int pipe_fds[2];
   if (pipe2(pipe_fds, O_CLOEXEC) < 0) throw system_failure(errno, "pipe");
-  const int log_fd = open(log.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
+  const int log_fd = runs.open_file(kLogFile, O_WRONLY | O_CREAT | O_TRUNC);
   const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
   const pid_t pid = fork();
   if (pid == 0) {
@@ -311,7 +294,7 @@ void SharedDevice::start(const std::string& engine) {
     if (pid < 0) throw system_failure(fork_error, "cannot start " + program);
     // Before it is ready: a run that is killed meanwhile leaves a device that the next one ends.
     devices_.push_back({pid, start_time(pid)});
-    record_devices(socket_, devices_);
+    record_devices(runs, devices_);
     said = first_line(pipe_fds[0], kReadyMilliseconds);
   } catch (...) {
     close(pipe_fds[0]);
@@ -323,9 +306,8 @@ void SharedDevice::start(const std::string& engine) {
     kill(pid, SIGKILL);
     int status = 0;
     const bool ended = waitpid(pid, &status, 0) == pid && WIFEXITED(status);
-    record_devices(socket_, before);
-    std::string detail;
-    read_text(log, &detail);
+    record_devices(runs, before);
+    const std::string detail = runs.read_file(kLogFile);
     throw Failure(kAbsent,
                   "expected " + program + " " + option + " to be ready at " + socket_ + ", found that it " +
                       (ended ? "ended with status " + std::to_string(WEXITSTATUS(status)) : "said nothing in time") +
@@ -335,10 +317,10 @@ void SharedDevice::start(const std::string& engine) {
 }
 
 // Alone when nobody else holds the shared lock. A run that was killed held it no longer than it lived. When the file
-// was removed meanwhile, later runs hold that of another file of the same name.
-bool SharedDevice::is_last() const {
+// was removed meanwhile, later runs hold that of another file of the same name: in `runs`, null when there can be none.
+bool SharedDevice::is_last(const RunFolder* runs) const {
   if (flock(users_, LOCK_EX | LOCK_NB) != 0) return false;
-  const int named = open((socket_ + ".users").c_str(), O_RDWR | O_CLOEXEC);
+  const int named = runs == nullptr ? -1 : runs->open_file(kUsersFile, O_RDWR);
   if (named < 0) return true;
   struct stat ours {
   }, theirs{};
@@ -352,16 +334,19 @@ bool SharedDevice::is_last() const {
 void SharedDevice::end_devices() {
   // Without the folder there is no later run to take turns with, and nothing to record in.
   const std::string folder = std::filesystem::path(socket_).parent_path().string();
-  const bool has_folder = folder.empty() || std::filesystem::is_directory(folder);
+  std::optional<RunFolder> runs;
   std::optional<Turn> turn;
-  if (has_folder) turn.emplace(socket_);
-  std::vector<StartedDevice> devices = recorded_devices(socket_), left;
+  std::vector<StartedDevice> devices, left;
+  if (folder.empty() || std::filesystem::is_directory(folder)) {
+    turn.emplace(runs.emplace(socket_));
+    devices = recorded_devices(*runs, socket_);
+  }
   const size_t recorded = devices.size();
   keep_living(socket_, &devices_);
   for (const StartedDevice& d : devices_)
     if (std::find(devices.begin(), devices.end(), d) == devices.end()) devices.push_back(d);
-  if (!is_last()) {
-    if (has_folder && devices.size() != recorded) record_devices(socket_, devices);
+  if (!is_last(runs ? &*runs : nullptr)) {
+    if (runs && devices.size() != recorded) record_devices(*runs, devices);
     return;
   }
   for (const StartedDevice& d : devices) {
@@ -376,9 +361,9 @@ void SharedDevice::end_devices() {
                           : "left the device process " + pid + " running: it serves " + windows + "other window(s)");
     left.push_back(d);
   }
-  if (!has_folder || devices.empty()) return;
-  record_devices(socket_, left);
-  if (left.empty()) unlink((socket_ + ".log").c_str());
+  if (!runs || devices.empty()) return;
+  record_devices(*runs, left);
+  if (left.empty()) runs->remove_file(kLogFile);
 }
 
 SharedDevice::~SharedDevice() {

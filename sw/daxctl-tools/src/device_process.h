@@ -11,6 +11,8 @@
 
 namespace merapi::cli {
 
+class RunFolder;
+
 // Where no socket is named: $XDG_RUNTIME_DIR/merapi/device.sock where that folder is ours to write, or
 // /tmp/merapi-UID/device.sock.
 std::string unnamed_socket();
@@ -47,8 +49,8 @@ class SharedDevice {
   const std::string& socket() const { return socket_; }
 
  private:
-  void start(const std::string& engine);
-  bool is_last() const;
+  void start(const RunFolder& runs, const std::string& engine);
+  bool is_last(const RunFolder* runs) const;
   void end_devices();
 
   std::string socket_;

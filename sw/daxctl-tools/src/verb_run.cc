@@ -7,7 +7,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -57,7 +59,7 @@ std::string why_unpatched(const std::string& java) {
   if (error || !std::filesystem::exists(lib / "server/libjvm.so", error) ||
       std::filesystem::exists(lib / "libmerapi.so", error))
     return {};
-  return "expected a JDK with Merapi's patches for 'java', found " + real.string() + " without " +
+  return "expected a JDK with Merapi's patches for '" + base_name(java) + "', found " + real.string() + " without " +
          (lib / "libmerapi.so").string() + "; name another with --jdk or MERAPI_JDK";
 }
 
@@ -79,11 +81,9 @@ std::string java_of(const Options& o) {
   return !error && access(built.c_str(), X_OK) == 0 ? built : "java";
 }
 
-// Does this text, or a file of arguments that it names, choose a collector? One too many found does no harm: the JVM
-// then chooses by itself. Two that are named end a JVM ("Multiple garbage collectors selected").
-bool names_collector(const std::string& text, int files_deep = 2) {
-  static const std::regex collector("[+]Use(Serial|Parallel|Z|Shenandoah|Epsilon|G1)GC");
-  if (std::regex_search(text, collector)) return true;
+// Does this text have such an option, or a file of arguments that it names?
+bool has_option(const std::string& text, const std::regex& option, int files_deep = 2) {
+  if (std::regex_search(text, option)) return true;
   std::istringstream words(text);
   for (std::string word; files_deep > 0 && words >> word;)
     for (const char* before_path : {"@", "-XX:VMOptionsFile=", "-XX:Flags="}) {
@@ -93,18 +93,58 @@ bool names_collector(const std::string& text, int files_deep = 2) {
       std::string inside;
       // Reading a pipe would take from the program what it is to read.
       if (std::filesystem::is_regular_file(path, error) && read_text(path, &inside) &&
-          names_collector(inside, files_deep - 1))
+          has_option(inside, option, files_deep - 1))
         return true;
     }
   return false;
 }
 
+bool variable_has_option(const char* variable, const std::regex& option) {
+  const char* options = getenv(variable);
+  return options != nullptr && has_option(std::string(options), option);
+}
+
+// One too many found does no harm: the JVM then chooses by itself. Two that are named end a JVM ("Multiple garbage
+// collectors selected").
 bool collector_is_named(const Options& o) {
-  bool named = false;
+  static const std::regex collector("[+]Use(Serial|Parallel|Z|Shenandoah|Epsilon|G1)GC");
   for (const char* variable : {"JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"})
-    if (const char* options = getenv(variable); options != nullptr) named |= names_collector(options);
-  for (const std::string& argument : o.command) named |= names_collector(argument);
-  return named;
+    if (variable_has_option(variable, collector)) return true;
+  return std::any_of(o.command.begin(), o.command.end(), [](const auto& word) { return has_option(word, collector); });
+}
+
+// What a JVM reads after the flags that it is given here would have the last word. (JAVA_TOOL_OPTIONS and
+// JDK_JAVA_OPTIONS, which a run within a run has, come before them.)
+void require_no_other_window(const Options& o) {
+  static const std::regex window("-XX:MerapiWindow=");
+  const auto names_one = [](const std::string& word) {  // not the text of a script (sh -c)
+    return word.find_first_of(" \t\n") == word.npos && has_option(word, window);
+  };
+  const char* where = std::any_of(o.command.begin(), o.command.end(), names_one) ? "in it"
+                      : variable_has_option("_JAVA_OPTIONS", window)             ? "in _JAVA_OPTIONS"
+                                                                                 : nullptr;
+  if (where != nullptr)
+    throw Failure(kOwnFailure, std::string("expected a command without -XX:MerapiWindow, found one ") + where +
+                                   "; use --window instead");
+}
+
+// The file of a JDK's tool that starts a JVM (javac, jshell), or nothing: its launcher takes the JVM's options with -J,
+// and reads no variable. `java` is the JDK's that is to be used.
+std::string jdk_tool(const std::string& name, const std::string& java) {
+  std::error_code error;
+  std::string file = name;
+  if (name.find('/') == name.npos) {
+    const auto beside = std::filesystem::path(java).parent_path() / name;
+    file = java != "java" && access(beside.c_str(), X_OK) == 0 ? beside.string() : find_in_path(name);
+  }
+  const auto real = std::filesystem::canonical(file, error);
+  if (error || !std::filesystem::exists(real.parent_path().parent_path() / "lib/libjli.so", error)) return {};
+  // A script beside the tools starts java itself.
+  std::ifstream program(real, std::ios::binary);
+  constexpr char kElf[] = {0x7f, 'E', 'L', 'F'};
+  char magic[sizeof kElf] = {};
+  program.read(magic, sizeof magic);
+  return memcmp(magic, kElf, sizeof kElf) == 0 ? file : "";
 }
 
 // A JVM chooses G1 by itself on what is_server_class_machine (runtime/os.cpp) takes for a server.
@@ -116,10 +156,11 @@ bool jvm_chooses_g1() {
   return processors >= 2 && uint64_t(sysconf(_SC_PHYS_PAGES)) * uint64_t(sysconf(_SC_PAGESIZE)) >= kServerMemory;
 }
 
-std::vector<std::string> jvm_flags(const Options& o, const std::string& window) {
+// `launcher`: the command is a JDK's. What a script gives its JVM is not known here, so that a collector is named only
+// where there is need.
+std::vector<std::string> jvm_flags(const Options& o, const std::string& window, bool launcher) {
   std::vector<std::string> flags;
-  // What a script gives its JVM is not known here, so that a collector is named only where there is need.
-  if (!collector_is_named(o) && (is_java(o.command.front()) || !jvm_chooses_g1())) flags.push_back("-XX:+UseG1GC");
+  if (!collector_is_named(o) && (launcher || !jvm_chooses_g1())) flags.push_back("-XX:+UseG1GC");
   flags.push_back("-XX:MerapiWindow=" + window);
   if (o.verify) flags.push_back("-XX:+MerapiVerify");
   return flags;
@@ -166,16 +207,18 @@ std::string absolute_window(const std::string& window) {
 Plan complete(const Options& o, const std::string& window) {
   Plan plan{o.command, {}};
   std::vector<std::string>& command = plan.command;
-  bool given = false;
-  for (const std::string& argument : command) given |= starts_with(argument, "-XX:MerapiWindow=");
-  if (given) throw Failure(kOwnFailure, "expected a command without -XX:MerapiWindow, found one; use --window instead");
-  const std::vector<std::string> flags = jvm_flags(o, window);
-  if (is_java(command.front())) {
-    if (command.front() == "java") {
-      command.front() = java_of(o);
-      const std::string why = why_unpatched(command.front());
-      if (!why.empty()) throw Failure(kOwnFailure, why);
+  require_no_other_window(o);
+  const std::string name = command.front(), java = is_java(name) && name != "java" ? name : java_of(o);
+  const std::string tool = is_java(name) ? "" : jdk_tool(name, java);
+  std::vector<std::string> flags = jvm_flags(o, window, is_java(name) || !tool.empty());
+  if (is_java(name) || !tool.empty()) {
+    if (name == "java") command.front() = java;
+    if (!tool.empty()) {
+      command.front() = tool;
+      for (std::string& flag : flags) flag.insert(0, "-J");
     }
+    if (name.find('/') == name.npos)
+      if (const std::string why = why_unpatched(command.front()); !why.empty()) throw Failure(kOwnFailure, why);
     command.insert(command.begin() + 1, flags.begin(), flags.end());
     return plan;
   }
@@ -184,7 +227,6 @@ Plan complete(const Options& o, const std::string& window) {
   if (const char* before = getenv("JDK_JAVA_OPTIONS"); before != nullptr) options = before;
   for (const std::string& flag : flags) options += (options.empty() ? "" : " ") + quoted(flag);
   plan.environment["JDK_JAVA_OPTIONS"] = options;
-  const std::string java = java_of(o);
   if (const std::string why = why_unpatched(java); !why.empty())
     say(why + ". A JVM that " + command.front() + " starts may not know -XX:MerapiWindow");
   if (java != "java") {

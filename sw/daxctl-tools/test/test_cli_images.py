@@ -126,7 +126,7 @@ def test_replay_starts_a_device_and_ends_it(image, folder):
     assert done.status == OK, done.err
     assert "model" in done.out
     assert not os.path.exists(env["MERAPI_SOCKET"])
-    assert not os.path.exists(env["MERAPI_SOCKET"] + ".pid")
+    assert not os.path.exists(env["MERAPI_SOCKET"] + ".runs/devices")
 
 
 def test_damaged_image(image, device):

@@ -3,6 +3,7 @@
 
 import json
 import os
+import pwd
 import shutil
 import signal
 import socket as sockets
@@ -36,7 +37,7 @@ def java(folder):
 def devices_of(env):
     """The pids that the runs recorded."""
     try:
-        return [int(line.split()[0]) for line in Path(env["MERAPI_SOCKET"] + ".pid").read_text().splitlines()]
+        return [int(line.split()[0]) for line in Path(env["MERAPI_SOCKET"] + ".runs/devices").read_text().splitlines()]
     except FileNotFoundError:
         return []
 
@@ -184,6 +185,64 @@ def script(folder):
     path.write_text('#!/bin/sh\necho "$JDK_JAVA_OPTIONS"\n')
     path.chmod(0o755)
     return path
+
+
+@pytest.mark.parametrize("way", ["argument", "file of arguments", "variable"])
+def test_a_window_that_would_have_the_last_word(java, env, folder, way):
+    other = "-XX:MerapiWindow=device:/tmp/other"
+    (folder / "arguments").write_text(f"-Xmx1g {other}")
+    word, more = {
+        "argument": (other, {}),
+        "file of arguments": (f"@{folder / 'arguments'}", {}),
+        "variable": ("x", {"_JAVA_OPTIONS": f"-Xmx1g {other}"}),
+    }[way]
+    done = merapi("run", "--", java, word, env={**env, **more})
+    assert done.status == 125 and "expected a command without -XX:MerapiWindow, found one in" in done.err
+    assert "use --window instead" in done.err
+    assert not devices_at(env["MERAPI_SOCKET"])
+
+
+@pytest.mark.parametrize("variable", ["JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS"])
+def test_a_window_that_has_not(java, env, variable):
+    """A run within a run has one in JDK_JAVA_OPTIONS."""
+    done = merapi("run", "--", java, env={**env, variable: "-XX:MerapiWindow=device:/tmp/other"})
+    assert done.status == 0, done.err
+
+
+def test_tools_of_a_jdk_get_the_window(env, folder):
+    """They read no variable: -J is for the JVM that they start."""
+
+    def plan(*command):
+        return merapi("run", "--jdk", jdk, "--dry-run", "--", *command, env=env).json()
+
+    jdk = folder / "jdk"
+    (jdk / "bin").mkdir(parents=True)
+    (jdk / "lib").mkdir()
+    (jdk / "lib/libjli.so").write_text("")
+    for name in ("java", "javac"):
+        shutil.copy("/bin/true", jdk / "bin" / name)
+    (jdk / "bin/app").write_text("#!/bin/sh\nexec java Main\n")
+    (jdk / "bin/app").chmod(0o755)
+    window = f"-J-XX:MerapiWindow=device:{env['MERAPI_SOCKET']}"
+    for name in ("javac", jdk / "bin/javac"):
+        found = plan(name, "Main.java")
+        assert found["command"] == [str(jdk / "bin/javac"), "-J-XX:+UseG1GC", window, "Main.java"]
+        assert found["environment"] == {}
+    # A script that jlink has made starts java itself.
+    found = plan(jdk / "bin/app")
+    assert found["command"] == [str(jdk / "bin/app")]
+    assert "MerapiWindow" in found["environment"]["JDK_JAVA_OPTIONS"]
+
+
+def test_a_compiler_in_a_window(env, folder):
+    (folder / "Empty.java").write_text("class Empty {}")
+    jdk = patched_jdk()
+    compiler = jdk / "bin/javac"
+    if not compiler.exists():
+        pytest.skip("this JDK has no javac")
+    done = merapi("run", "--", compiler, "-J-Xlog:gc+merapi", "-d", folder, folder / "Empty.java", env=env)
+    assert done.status == 0, done.err
+    assert f"Window device:{env['MERAPI_SOCKET']}" in done.out
 
 
 def test_script_gets_java_options(env, script):
@@ -352,16 +411,16 @@ def test_default_socket_without_a_usable_runtime_folder(java, env, folder):
 
 
 def test_no_device_stays_when_it_cannot_be_recorded(java, env):
-    os.makedirs(env["MERAPI_SOCKET"] + ".pid", 0o700)
+    os.makedirs(env["MERAPI_SOCKET"] + ".runs/devices")
     done = merapi("run", "--", java, env=env)
     assert done.status == 125
-    assert f"cannot write {env['MERAPI_SOCKET']}.pid" in done.err
+    assert f"cannot write {env['MERAPI_SOCKET']}.runs/devices" in done.err
     assert not devices_at(env["MERAPI_SOCKET"])
 
 
 VANISHING = {
     "socket": ["device.sock"],
-    "socket and record": ["device.sock", "device.sock.pid"],
+    "socket and record": ["device.sock", "device.sock.runs/devices"],
     "all files": None,
 }
 
@@ -376,8 +435,8 @@ def test_no_device_stays_when_files_vanish(java, env, start, names, ends_first):
         runs[-1].wait_line("waiting")
         if len(runs) == 1:
             (first,) = devices_at(env["MERAPI_SOCKET"])
-            for name in names or os.listdir(run):
-                os.remove(os.path.join(run, name))
+            for path in [os.path.join(run, name) for name in names or os.listdir(run)]:
+                shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
     (second,) = set(devices_at(env["MERAPI_SOCKET"])) - {first}
     for index in (ends_first, 1 - ends_first):
         runs[index].process.send_signal(signal.SIGTERM)
@@ -400,17 +459,79 @@ def test_no_device_stays_when_its_folder_vanishes(java, env, start):
 
 @pytest.mark.parametrize("words", [["sleep", "60"], ["sh", "-c", "sleep 60; :", "--socket", "{}"]])
 def test_only_devices_of_this_socket_are_ended(java, env, start, words):
-    os.mkdir(os.path.dirname(env["MERAPI_SOCKET"]), 0o700)
+    os.makedirs(env["MERAPI_SOCKET"] + ".runs", 0o700)
     other = start(*[word.format(env["MERAPI_SOCKET"]) for word in words])
     elsewhere = start(binary("merapi-device"), "--model", "--socket", env["MERAPI_SOCKET"] + "2")
     elsewhere.wait_line("ready")
-    with open(env["MERAPI_SOCKET"] + ".pid", "w") as record:
+    with open(env["MERAPI_SOCKET"] + ".runs/devices", "w") as record:
         for pid in (other.pid, elsewhere.pid):
             fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
             record.write(f"{pid} {fields[19]}\n")
     assert merapi("run", "--", java, env=env).status == 0
     assert alive(other.pid) and alive(elsewhere.pid)
     assert not devices_at(env["MERAPI_SOCKET"])
+
+
+def test_files_beside_a_socket_are_anybody_s(java, folder):
+    """A run emptied SOCKET.log and removed SOCKET.pid, whosever they were and wherever they led."""
+    socket = folder / "server"
+    victim = folder / "victim"
+    beside = {folder / f"server.{kind}": f"another's {kind}" for kind in ("pid", "lock", "users", "log")}
+    for path, text in beside.items():
+        path.write_text(text)
+    victim.write_text("a link leads here")
+    (folder / "linked.log").symlink_to(victim)
+    for name in ("server", "linked"):
+        done = merapi("run", "--socket", folder / name, "--", java)
+        assert done.status == 0, done.err
+    # A run that fails says what its device has said, and leaves them as well.
+    socket.write_text("a file")
+    done = merapi("run", "--socket", socket, "--", java)
+    assert done.status == 125 and "to be ready" in done.err
+    assert {path: path.read_text() for path in beside} == beside
+    assert victim.read_text() == "a link leads here"
+    assert socket.read_text() == "a file"
+
+
+def file_at(path):
+    path.write_text("a file")
+
+
+def link_at(path):
+    (path.parent / "elsewhere").mkdir()
+    path.symlink_to(path.parent / "elsewhere")
+
+
+def open_folder_at(path):
+    path.mkdir()
+    path.chmod(0o777)
+
+
+def folder_of_nobody_at(path):
+    path.mkdir()
+    os.chown(path, *pwd.getpwnam("nobody")[2:4])
+
+
+KINDS = [file_at, link_at, open_folder_at, *([folder_of_nobody_at] if os.geteuid() == 0 else [])]
+
+
+@pytest.mark.parametrize("make", KINDS)
+def test_what_runs_leave_for_each_other_is_their_user_s(java, folder, make):
+    runs = folder / "s.runs"
+    make(runs)
+    done = merapi("run", "--socket", folder / "s", "--", java)
+    assert done.status == 125
+    assert f"expected a folder of your own at {runs}" in done.err and "name another socket" in done.err
+    assert not devices_at(folder / "s")
+    assert runs.is_file() or not list(runs.iterdir())
+
+
+def test_a_link_within_them_is_not_followed(java, folder):
+    (folder / "s.runs").mkdir(0o700)
+    (folder / "victim").write_text("a link leads here")
+    (folder / "s.runs/log").symlink_to(folder / "victim")
+    merapi("run", "--socket", folder / "s", "--", java)
+    assert (folder / "victim").read_text() == "a link leads here"
 
 
 def test_dry_run_starts_nothing(java, env):

@@ -78,7 +78,7 @@ def test_no_device_stays_of_a_replay_that_is_ended(image, env, start, verb, numb
     replay.process.send_signal(number)
     assert replay.process.wait(30) == -number
     assert not alive(device)
-    assert not os.path.exists(env["MERAPI_SOCKET"] + ".pid")
+    assert not os.path.exists(env["MERAPI_SOCKET"] + ".runs/devices")
 
 
 def test_no_device_stays_of_a_replay_that_nobody_reads(image, env):
@@ -170,8 +170,8 @@ def is_open_file(descriptor, path):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_run_that_waits_for_its_turn_can_be_ended(env, start, number):
-    os.makedirs(os.path.dirname(env["MERAPI_SOCKET"]), 0o700)
-    with open(env["MERAPI_SOCKET"] + ".lock", "w") as lock:
+    os.makedirs(env["MERAPI_SOCKET"] + ".runs", 0o700)
+    with open(env["MERAPI_SOCKET"] + ".runs/turn", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         run = start(binary("merapi"), "run", "--", "true", env=env)
         wait_until(lambda: any(is_open_file(fd, lock.name) for fd in open_files(run.pid)))

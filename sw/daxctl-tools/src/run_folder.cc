@@ -1,0 +1,63 @@
+// SPDX-License-Identifier: Apache-2.0
+#include "run_folder.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "cli.h"
+
+namespace merapi::cli {
+
+RunFolder::RunFolder(const std::string& socket) : path_(socket + ".runs") {
+  if (mkdir(path_.c_str(), 0700) < 0 && errno != EEXIST) throw system_failure(errno, "cannot make " + path_);
+  fd_ = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  struct stat status {};
+  if (fd_ >= 0 && fstat(fd_, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0)
+    return;
+  if (fd_ >= 0) close(fd_);
+  throw Failure(kDenied, "expected a folder of your own at " + path_ +
+                             ", into which nobody else writes, found another's or another kind of file: runs with this "
+                             "socket leave there what they know of each other; remove it or name another socket with "
+                             "--socket or MERAPI_SOCKET");
+}
+
+RunFolder::~RunFolder() { close(fd_); }
+
+int RunFolder::open_file(const char* name, int flags) const {
+  return openat(fd_, name, flags | O_NOFOLLOW | O_CLOEXEC, 0600);
+}
+
+std::string RunFolder::read_file(const char* name) const {
+  std::string text;
+  const int fd = open_file(name, O_RDONLY);
+  char block[4096];
+  for (ssize_t got = 1; fd >= 0 && got > 0;) {
+    got = read(fd, block, sizeof block);
+    if (got > 0) text.append(block, size_t(got));
+    if (got < 0 && errno == EINTR) got = 1;
+  }
+  if (fd >= 0) close(fd);
+  return text;
+}
+
+void RunFolder::write_file(const char* name, const std::string& text) const {
+  const std::string next = std::string(name) + ".new";
+  const int fd = open_file(next.c_str(), O_WRONLY | O_CREAT | O_TRUNC);
+  int code = fd < 0 ? errno : 0;
+  if (fd >= 0) {
+    const ssize_t written = write(fd, text.data(), text.size());
+    if (written != ssize_t(text.size())) code = written < 0 ? errno : ENOSPC;
+    if (close(fd) < 0 && code == 0) code = errno;
+  }
+  if (code == 0 && renameat(fd_, next.c_str(), fd_, name) < 0) code = errno;
+  if (code == 0) return;
+  unlinkat(fd_, next.c_str(), 0);
+  throw system_failure(code, "cannot write " + path_of(name));
+}
+
+void RunFolder::remove_file(const char* name) const { unlinkat(fd_, name, 0); }
+
+}  // namespace merapi::cli

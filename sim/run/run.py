@@ -15,10 +15,14 @@ when a signal ended it).
 """
 
 import argparse
+import codecs
 import functools
+import io
 import json
+import locale
 import os
 import re
+import select
 import shlex
 import signal
 import subprocess
@@ -107,6 +111,10 @@ def own_flags(socket, log, program):
     return flags
 
 
+# Seconds without a word after which an unfinished line is shown.
+QUIET = 0.5
+
+
 class Console:
     """The program's output, each line marked, beside our own lines; one writer at a time."""
 
@@ -123,10 +131,22 @@ class Console:
             except OSError as error:
                 self.lost = error
 
-    def copy(self, stream, mark):
-        """To the end of the stream, read or not: a program whose pipe is full does not end."""
-        for line in stream:
-            self.say(f"  {mark} {line.rstrip()}")
+    def copy(self, stream, mark, ended):
+        """To the end of the stream, read or not: a program whose pipe is full does not end. A line that is not finished
+        is shown when nothing more comes: it may be a prompt. Once `ended` is set so is the copy, by then: what the
+        program has left behind may keep the stream open."""
+        decode = codecs.getincrementaldecoder(locale.getpreferredencoding(False))("replace")
+        decoder, rest, over = io.IncrementalNewlineDecoder(decode, translate=True), "", False
+        while not over:
+            if select.select([stream], [], [], QUIET)[0]:
+                block = os.read(stream.fileno(), 1 << 16)
+                over = not block
+                *lines, rest = (rest + decoder.decode(block, final=over)).split("\n")
+            else:
+                over = ended.is_set()
+                lines, rest = [rest] if rest else [], ""
+            for line in [*lines, rest] if over and rest else lines:
+                self.say(f"  {mark} {line.rstrip()}")
 
 
 class Watcher:
@@ -167,17 +187,16 @@ def run_java(java, arguments, log_path):
     BrokenPipeError when nobody reads it."""
     console = Console()
     watcher = Watcher(log_path, console)
+    ended = threading.Event()
     process = subprocess.Popen(
         [java, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
-        text=True,
-        errors="replace",
         preexec_fn=functools.partial(prepare_child, first=False),
     )
     threads = [
-        threading.Thread(target=console.copy, args=(process.stdout, "|"), daemon=True),
-        threading.Thread(target=console.copy, args=(process.stderr, "!"), daemon=True),
+        threading.Thread(target=console.copy, args=(process.stdout, "|", ended), daemon=True),
+        threading.Thread(target=console.copy, args=(process.stderr, "!", ended), daemon=True),
     ]
     try:
         for thread in threads:
@@ -187,6 +206,7 @@ def run_java(java, arguments, log_path):
             time.sleep(0.05)
     finally:
         end(process, 10)
+        ended.set()
         for thread in threads:
             thread.join(5)
         watcher.end()

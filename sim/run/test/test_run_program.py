@@ -211,3 +211,32 @@ def test_make_gives_an_app_as_it_is(tmp_path, app):
     done = subprocess.run([sys.executable, *words], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert words[-1].endswith(app)
+
+
+UNFINISHED = r"""#!/bin/sh
+printf 'one\r\ntwo\rthree\n'
+printf 'Name: '
+sleep 2
+printf 'four\nthe last line' >&2
+printf 'five'
+sleep 30 &
+"""
+
+
+def test_lines_that_are_not_finished(tmp_path, capsys):
+    """A prompt is shown when it comes; what a program leaves behind, and keeps its output open, is not waited for."""
+    begin = time.monotonic()
+    log = tmp_path / "log"
+    log.write_text("")
+    status, _ = run.run_java(str(program(tmp_path / "java", UNFINISHED)), [], log)
+    assert time.monotonic() - begin < 8
+    assert status == 0
+    shown = capsys.readouterr().out.splitlines()
+    assert [line for line in shown if line.startswith("  |")] == [
+        "  | one",
+        "  | two",
+        "  | three",
+        "  | Name:",
+        "  | five",
+    ]
+    assert [line for line in shown if line.startswith("  !")] == ["  ! four", "  ! the last line"]

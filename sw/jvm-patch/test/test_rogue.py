@@ -396,6 +396,23 @@ def test_a_device_that_is_too_slow(java, rogue_program, classes, runs, tmp_path)
     assert between[0] <= 1 and between[-1] > 2, result.describe(f"markings between attempts: {between}")
 
 
+def test_a_device_that_is_too_slow_for_a_heap_that_is_full_soon(java, rogue_program, classes, runs, tmp_path):
+    """A marking on the CPU may be quicker: such cycles count less, and not nothing."""
+    given = jvm_harness.programs()["SteadyGarbage"].flags
+    finished = tmp_path / "finished"
+    program = ["cycles=100000", "count=315000", f"until={finished}"]
+    with rogue(rogue_program, tmp_path, "slow", "--times", "-1") as device:
+        run = start(runs, java, device, classes, tmp_path, *program, program="SteadyGarbage", given=given)
+        run.wait_count("fallbacks", 2, 120)
+        finished.touch()
+        result = run.finish(60)
+    jvm_harness.check_ok(result)
+    assert {f["reason"] for f in result.log.fallbacks} == {"device too slow"}, result.describe("another reason")
+    filled = [float(f["detail"].split("after ")[1].split()[0]) for f in result.log.fallbacks]
+    assert min(filled) < 500, result.describe(f"the heap was full after {filled} ms")
+    assert result.log.gc_ids("remark"), result.describe("no marking was finished on the CPU")
+
+
 def test_idle_early_beside_overwriting(java, rogue_program, classes, runs, tmp_path):
     """What the program overwrites without end is nothing new: it does not keep a cycle from its end that the device has
     declared, nor verification from finding what that is worth."""

@@ -403,11 +403,11 @@ bool G1MerapiMark::before_abort() {
 }
 
 void G1MerapiMark::note_outrun() {
-  jlong nanos = os::javaTimeNanos() - _trace._start_nanos;
-  if (_g1h->gc_cause() != GCCause::_g1_compaction_pause || nanos < OutrunNanos) {
+  if (_g1h->gc_cause() != GCCause::_g1_compaction_pause) {
     return;
   }
-  uint skipped = _turn.note_outrun();
+  jlong nanos = os::javaTimeNanos() - _trace._start_nanos;
+  uint skipped = _turn.note_outrun(nanos < OutrunNanos);
   if (skipped == 0) {
     return;
   }

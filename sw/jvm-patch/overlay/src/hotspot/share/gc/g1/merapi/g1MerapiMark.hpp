@@ -60,7 +60,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   static const uint64_t Unsized = 1;
   // While it waits for an acknowledgement it looks this often whether the JVM ends, and waits no longer when it does.
   static const jlong HoldMicros = 20 * 1000;
-  // A heap that is full sooner is too small, whoever marks it.
+  // A heap that is full sooner may be too small, whoever marks it.
   static const jlong OutrunNanos = 500 * NANOSECS_PER_MILLISEC;
 
   G1CollectedHeap*   _g1h;

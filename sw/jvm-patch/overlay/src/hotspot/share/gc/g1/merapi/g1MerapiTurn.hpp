@@ -24,19 +24,24 @@
 // The one that replaces an abandoned cycle is the CPU's. So are some when a
 // device was outrun: the heap was full before it was done. That is no failure,
 // but a device that is always outrun would let no marking finish. From the
-// second time on they are 1, then 2, 4 and so on, until it completes one.
+// second time on they are 1, then 2, 4 and so on, until it completes one. Where
+// the heap is full soon after a marking began, so that one on the CPU may be
+// ended, too, some of these make one.
 class G1MerapiTurn {
   // The most of them.
   static const uint MostSkipped = 16;
+  static const uint SoonForOne = 8;
 
   bool _replaces;
   uint _next_skipped;    // when the device is next outrun
   uint _skipped_left;
+  uint _outrun_soon;
   uint _on_device;
   uint _on_cpu;
 
 public:
-  G1MerapiTurn() : _replaces(false), _next_skipped(0), _skipped_left(0), _on_device(0), _on_cpu(0) { }
+  G1MerapiTurn() :
+    _replaces(false), _next_skipped(0), _skipped_left(0), _outrun_soon(0), _on_device(0), _on_cpu(0) { }
 
   // A marking begins: is it the device's?
   bool take() {
@@ -55,12 +60,17 @@ public:
   // The device has handed it back.
   void note_done() {
     _next_skipped = 0;
+    _outrun_soon = 0;
     _on_device++;
   }
   // The cycle is abandoned, and the next one replaces it.
   void note_abandoned() { _replaces = true; }
   // The heap was full before the device was done. Returns how many of the next markings are the CPU's.
-  uint note_outrun() {
+  uint note_outrun(bool soon) {
+    if (soon && ++_outrun_soon < SoonForOne) {
+      return 0;
+    }
+    _outrun_soon = 0;
     _skipped_left = _next_skipped;
     _next_skipped = clamp(2 * _next_skipped, 1u, MostSkipped);
     return _skipped_left;

@@ -266,13 +266,13 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     page.consumed =/= shown.consumed || io.written =/= shown.produced || page.state =/= shown.state,
     false.B
   )
-  val ahead      = submitted - page.consumed
-  val entryThere = RegNext(ahead =/= 0.U, false.B)
-  val overrun    = RegNext(ahead > subEntries, false.B)
-  val otherHost  = RegNext(hostGeneration =/= page.generation, false.B)
-  val revoked    = RegNext(hostGeneration =/= page.generation && !look.io.unseen, false.B)
-  val hostThere  = RegNext(hostGeneration =/= 0.U && !hostGeneration(0), false.B)
-  val abortNew   = RegNext(abortAsked =/= page.ackAbort, false.B)
+  val ahead        = submitted - page.consumed
+  val entryThere   = RegNext(ahead =/= 0.U, false.B)
+  val overrun      = RegNext(ahead > subEntries, false.B)
+  val otherHost    = RegNext(hostGeneration =/= page.generation, false.B)
+  val revoked      = RegNext(hostGeneration =/= page.generation && !look.io.unseen, false.B)
+  val hostThere    = RegNext(hostGeneration =/= 0.U && !hostGeneration(0), false.B)
+  val abortNew     = RegNext(abortAsked =/= page.ackAbort, false.B)
   val pauseWanted  = RegNext(pauseAsked =/= resumeAsked, false.B)
   val pauseUnacked = RegNext(page.ackPause =/= pauseAsked, false.B)
   io.orders.pausing := io.orders.hold && pauseWanted

@@ -46,7 +46,7 @@ class ControlPorts(p: TracerParameters) extends Bundle {
   val pageBusy      = Input(Bool())
   val latchRead     = new ReadPort(p)
   val read          = new ReadPort(p)
-  val unread        = Input(Bool()) // beside an answer at `read`: zeros instead of what the memory holds
+  val unread        = Input(Bool())     // beside an answer at `read`: zeros instead of what the memory holds
   val fetchRead     = new ReadPort(p)
   val tracing       = Output(Bool())
   val greys         = Output(UInt(3.W))

@@ -245,23 +245,45 @@ void HeapMaker::store_reference(uint64_t field, uint64_t addr) {
   std::memcpy(window_.heap() + field, &narrow, 4);
 }
 
+uint64_t HeapMaker::load_reference(uint64_t field) const {
+  const WindowShape& w = window_.shape;
+  if (w.oop_bytes == 8) {
+    uint64_t addr;
+    std::memcpy(&addr, window_.heap() + field, sizeof addr);
+    return addr;
+  }
+  uint32_t narrow;
+  std::memcpy(&narrow, window_.heap() + field, sizeof narrow);
+  return narrow == 0 ? 0 : w.narrow_base + (uint64_t{narrow} << w.narrow_shift);
+}
+
+std::vector<uint64_t> HeapMaker::fields_of(const MadeObject& o) const {
+  const Klass& k = klasses_[by_word_.at(o.klass_word)];
+  const uint32_t width = window_.shape.oop_bytes;
+  std::vector<uint64_t> fields;
+  auto add = [&](uint64_t from, uint64_t count) {
+    for (uint64_t e = 0; e < count; e++) fields.push_back(o.offset + from + e * width);
+  };
+  if (k.shape.kind == MERAPI_SHAPE_KIND_OBJ_ARRAY) {
+    uint32_t length;
+    std::memcpy(&length, window_.heap() + o.offset + 8 + window_.shape.klass_bytes, sizeof length);
+    add(k.shape.header_bytes, length);
+  } else if (k.shape.kind == MERAPI_SHAPE_KIND_INSTANCE) {
+    for (const merapi_ref_block& b : k.blocks) add(b.offset, b.count);
+  }
+  return fields;
+}
+
+bool HeapMaker::is_scanned(const MadeObject& o) const {
+  const Klass& k = klasses_[by_word_.at(o.klass_word)];
+  return k.has_shape && (k.shape.kind == MERAPI_SHAPE_KIND_OBJ_ARRAY || k.shape.kind == MERAPI_SHAPE_KIND_INSTANCE);
+}
+
 void HeapMaker::write_fields() {
   for (size_t i = 0; i < objects_.size(); i++) {
     const MadeObject& o = objects_[i];
-    const Klass& k = klasses_[by_word_.at(o.klass_word)];
-    uint32_t width = window_.shape.oop_bytes;
-    if (k.shape.kind == MERAPI_SHAPE_KIND_OBJ_ARRAY) {
-      uint32_t length;
-      std::memcpy(&length, window_.heap() + o.offset + 8 + window_.shape.klass_bytes, sizeof length);
-      for (uint64_t e = 0; e < length; e++) store_reference(o.offset + k.shape.header_bytes + e * width, target(i));
-    } else if (k.shape.kind == MERAPI_SHAPE_KIND_INSTANCE) {
-      for (const merapi_ref_block& b : k.blocks) {
-        // A list goes its way alone: what an element has besides its link is as a rule nothing.
-        for (uint32_t e = 0; e < b.count; e++) {
-          store_reference(o.offset + b.offset + e * width, in_list(o) && !random_.percent(2) ? 0 : target(i));
-        }
-      }
-    }
+    // A list goes its way alone: what an element has besides its link is as a rule nothing.
+    for (uint64_t field : fields_of(o)) store_reference(field, in_list(o) && !random_.percent(2) ? 0 : target(i));
   }
   if (topology_ == Topology::kList) link_list();
 }

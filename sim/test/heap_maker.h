@@ -40,6 +40,14 @@ class HeapMaker {
   // What a host would answer for a deferred object or a seen klass; the same each time it is asked.
   std::vector<uint64_t> answer(uint64_t key);
 
+  // Heap offsets of an object's reference fields, and whether they are the device's to read: the object is an instance
+  // or an array with a shape.
+  std::vector<uint64_t> fields_of(const MadeObject& object) const;
+  bool is_scanned(const MadeObject& object) const;
+  uint64_t load_reference(uint64_t field) const;
+  // Null when it is an address that a narrow reference cannot hold.
+  void store_reference(uint64_t field, uint64_t address);
+
   const std::vector<MadeObject>& objects() const { return objects_; }
   const MadeObject* object_at(uint64_t offset) const;
 
@@ -61,7 +69,6 @@ class HeapMaker {
   bool in_list(uint32_t region) const { return topology_ == Topology::kList && region < 2; }
   bool in_list(const MadeObject& object) const;
   void link_list();
-  void store_reference(uint64_t field, uint64_t address);
   uint64_t target(size_t from);
   uint64_t align(uint64_t bytes) const;
   uint64_t address(uint64_t offset) const { return window_.shape.heap_base + offset; }

@@ -89,6 +89,11 @@ class Trace {
     device_->begin_count(bitmap_);
     machine_->begin(bitmap_);
     if (knobs_.once) return command_once();
+    command_slices();
+    if (knobs_.overwrites) find_live();
+  }
+
+  void command_slices() {
     // Slices in any order, some regions never, some twice, some overlapping.
     // Where flagged chunks are swept whole and greys may be dropped, every region is commanded.
     bool all = small_spill() && !promises_.sweeps_greys_only;
@@ -167,7 +172,63 @@ class Trace {
     }
   }
 
+  // As what the program may use at the begin of the cycle: it can store nothing else.
+  void find_live() {
+    snapshot_ = naive_closure(closure_input());
+    overwriting_.clear();
+    live_.clear();
+    for (const MadeObject& o : maker_->objects()) {
+      if (!o.below_limit || reclaimed_.count(o.offset) != 0 || !in_snapshot(address(o))) continue;
+      live_.push_back(&o);
+      if (maker_->is_scanned(o) && !maker_->fields_of(o).empty()) overwriting_.push_back(&o);
+    }
+    overwrites_left_ = overwriting_.empty() ? 0 : r_.between(20, 1500);
+  }
+
+  uint64_t address(const MadeObject& o) const { return window_.shape.heap_base + o.offset; }
+
+  // Nothing, or an object that is marked in this cycle, or nobody's concern.
+  bool in_snapshot(uint64_t reference) {
+    uint64_t offset = reference - window_.shape.heap_base;
+    return reference == 0 || offset >= window_.heap_bytes() ||
+           offset >= window_.limits()[offset >> window_.shape.region_log2] ||
+           snapshot_.marked[offset >> window_.shape.alignment_log2];
+  }
+
+  // The program stores a reference while the device may be reading it; what was there is owed (G1's barrier).
+  void overwrite() {
+    if (overwrites_left_ == 0) return;
+    overwrites_left_--;
+    const uint64_t field = r_.pick(maker_->fields_of(*r_.pick(overwriting_)));
+    const uint64_t before = maker_->load_reference(field);
+    uint64_t value = r_.percent(40) ? 0 : address(*r_.pick(live_));
+    if (r_.percent(20)) value = maker_->load_reference(r_.pick(maker_->fields_of(*r_.pick(overwriting_))));
+    // Marked by the host where nothing was commanded: what such an object refers to may be dead.
+    if (!in_snapshot(before) || !in_snapshot(value)) return;
+    maker_->store_reference(field, value);
+    overwritten_.push_back({field, before});
+    pending_.push_back(before);
+  }
+
+  void undo_overwrites() {
+    for (; !overwritten_.empty(); overwritten_.pop_back()) {
+      maker_->store_reference(overwritten_.back().first, overwritten_.back().second);
+    }
+  }
+
+  ClosureInput closure_input() {
+    ClosureInput in = ClosureInput::of_window(before_->base, bitmap_);
+    in.commanded = commanded_;
+    in.submitted = submitted_;
+    in.answer_object = [&](uint64_t a) { return maker_->answer(a); };
+    in.answer_klass = in.answer_object;
+    return in;
+  }
+
   void act() {
+    if (knobs_.overwrites) {
+      for (uint64_t i = r_.below(4); i != 0; i--) overwrite();
+    }
     uint64_t dice = r_.below(100);
     if (dice < 60) {
       device_->advance(&r_);
@@ -320,6 +381,7 @@ class Trace {
     if (device_areas() != hash) error_ << "written while paused; ";
     if (knobs_.reclaims && r_.percent(50)) reclaim();
     if (knobs_.falls && r_.percent(50)) fall();
+    if (knobs_.overwrites) overwrite();
     machine_->resume();
   }
 
@@ -373,11 +435,7 @@ class Trace {
   // With fallen regions the result depends on when they fell: everything that is reachable without them is marked,
   // nothing is that was not reachable with them, and the live words belong to the marks.
   void check_fallen() {
-    ClosureInput in = ClosureInput::of_window(before_->base, bitmap_);
-    in.commanded = commanded_;
-    in.submitted = submitted_;
-    in.answer_object = [&](uint64_t a) { return maker_->answer(a); };
-    in.answer_klass = in.answer_object;
+    ClosureInput in = closure_input();
     Closure most = naive_closure(in);
     for (uint32_t region : fallen_) {
       auto* limits = reinterpret_cast<uint64_t*>(before_->base + window_.layout.area[MERAPI_AREA_LIMITS].offset);
@@ -411,7 +469,8 @@ class Trace {
       return;
     }
     if (r_.percent(50)) read_completions(~size_t{0});
-    // The host starts over with the marks that its own start pause would set.
+    // The host starts over with the heap of the first cycle, and the marks that its own start pause would set.
+    undo_overwrites();
     for (int b : {0, 1}) {
       uint64_t bytes = window_.heap_bytes() >> (window_.shape.alignment_log2 + 3);
       std::memcpy(window_.bitmap(b), before_->base + window_.layout.area[MERAPI_AREA_BITMAP0 + b].offset, bytes);
@@ -431,11 +490,7 @@ class Trace {
     // The closure of what the window was before, without what was reclaimed meanwhile.
     std::memcpy(before_->base + window_.layout.area[MERAPI_AREA_LIMITS].offset, window_.limits(),
                 window_.shape.regions * 8);
-    ClosureInput in = ClosureInput::of_window(before_->base, bitmap_);
-    in.commanded = commanded_;
-    in.submitted = submitted_;
-    in.answer_object = [&](uint64_t a) { return maker_->answer(a); };
-    in.answer_klass = in.answer_object;
+    ClosureInput in = closure_input();
     Closure want = naive_closure(in);
     error_ << compare_marks(in, want, window_.area(MERAPI_AREA_BITMAP0 + int(bitmap_)));
     // Reported before it was reclaimed: the host checks limits itself.
@@ -454,7 +509,9 @@ class Trace {
         machine_->counter(MERAPI_COUNTER_RESCANS) == 0) {
       error_ << deferred_again_ << " deferred objects reported again without need; ";
     }
-    check_counts(&want);
+    // What is overwritten is read, or not.
+    check_counts(knobs_.overwrites ? nullptr : &want);
+    undo_overwrites();
     // The heap is read-only for the device.
     uint64_t heap = window_.layout.area[MERAPI_AREA_HEAP].offset;
     if (reclaimed_.empty() && std::memcmp(window_.heap(), before_->base + heap, window_.heap_bytes()) != 0) {
@@ -528,6 +585,12 @@ class Trace {
   bool reported_twice_ = false;
   uint64_t deferred_again_ = 0;
   int aborts_ = 0, pauses_ = 0;
+  // Of `overwrites`: what the cycle marks, objects that the program may store, those whose fields it may write, and
+  // what it has: the field, and what was there before.
+  Closure snapshot_;
+  std::vector<const MadeObject*> live_, overwriting_;
+  std::vector<std::pair<uint64_t, uint64_t>> overwritten_;
+  uint64_t overwrites_left_ = 0;
   std::ostringstream error_;
 };
 

@@ -23,6 +23,7 @@ struct TraceKnobs {
   bool tiny_stack = false;  // little on-chip storage for greys, where that can be chosen
   bool no_spill = false;    // and no spill area: greys are dropped
   bool slow_host = false;   // leaves completions in the ring for long
+  bool overwrites = false;  // the program overwrites references meanwhile, and owes what was there; without falls
   bool once = false;        // no command makes the device scan an object twice: every counter has one value
 };
 

@@ -19,7 +19,18 @@ PROGRAM = BUILD / "sim" / "test" / "rtl_test"
 # The same cases on tracers as device processes have them: not the model that Verilator wrote (gate_model.py,
 # vector_instances.py).
 FAST = BUILD / "sim" / "test" / "rtl_test_fast"
-CASES = ["Plain", "EveryCounter", "Pauses", "PausesWithReclaim", "RegionsFall", "Aborts", "Drops", "SlowHost"]
+CASES = [
+    "Plain",
+    "EveryCounter",
+    "Pauses",
+    "PausesWithReclaim",
+    "RegionsFall",
+    "Aborts",
+    "Drops",
+    "SlowHost",
+    "Overwrites",
+    "OverwritesWithDrops",
+]
 # Cases that run on one preset alone, with so many times the usual seeds: more where a seed is short.
 SOME_SEEDS = {
     "RtlBorder.Plain": 0.5,

@@ -281,3 +281,16 @@ class MockSystem:
             drivers = self.sys / "bus/dax/drivers" / name
             drivers.mkdir(parents=True, exist_ok=True)
             link.symlink_to(drivers)
+
+
+def devices_of(env):
+    """The pids that the runs recorded."""
+    try:
+        return [int(line.split()[0]) for line in Path(env["MERAPI_SOCKET"] + ".runs/devices").read_text().splitlines()]
+    except FileNotFoundError:
+        return []
+
+
+def device_of(env):
+    """The pid that the runs recorded, None when there is no device."""
+    return next(iter(devices_of(env)), None)

@@ -3,10 +3,30 @@
 
 import os
 import signal
+import stat
 
 import pytest
 from cli_harness import MockSystem, Process, binary, devices_at
 from native_fixtures import folder  # noqa: F401
+
+FAKE_JAVA = """#!/bin/sh
+echo "arguments $*"
+case "$MODE" in
+  status) exit 42;;
+  signal) kill -SEGV $$;;
+  trap) trap 'echo got; exit 7' TERM; echo waiting; while :; do sleep 0.05; done;;
+  long) echo waiting; exec sleep 30;;
+esac
+"""
+
+
+@pytest.fixture
+def java(folder):  # noqa: F811
+    """A program of that name which says its arguments and does what MODE tells."""
+    path = folder / "java"
+    path.write_text(FAKE_JAVA)
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+    return path
 
 
 @pytest.fixture

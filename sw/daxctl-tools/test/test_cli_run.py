@@ -1,50 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
-"""merapi run: the device it starts and ends, flags, signals and the exit status."""
+"""merapi run: the window, the JDK and the flags that a command gets, signals and the exit status."""
 
 import json
 import os
-import pwd
 import shutil
 import signal
 import socket as sockets
-import stat
 import subprocess
-from pathlib import Path
 
 import pytest
-from cli_harness import alive, binary, compile_java, devices_at, merapi, merapi_of_nobody, patched_jdk
-from native_fixtures import wait_until
-
-FAKE_JAVA = """#!/bin/sh
-echo "arguments $*"
-case "$MODE" in
-  status) exit 42;;
-  signal) kill -SEGV $$;;
-  trap) trap 'echo got; exit 7' TERM; echo waiting; while :; do sleep 0.05; done;;
-  long) echo waiting; exec sleep 30;;
-esac
-"""
-
-
-@pytest.fixture
-def java(folder):
-    path = folder / "java"
-    path.write_text(FAKE_JAVA)
-    path.chmod(path.stat().st_mode | stat.S_IXUSR)
-    return path
-
-
-def devices_of(env):
-    """The pids that the runs recorded."""
-    try:
-        return [int(line.split()[0]) for line in Path(env["MERAPI_SOCKET"] + ".runs/devices").read_text().splitlines()]
-    except FileNotFoundError:
-        return []
-
-
-def device_of(env):
-    """The pid that the runs recorded, None when there is no device."""
-    return next(iter(devices_of(env)), None)
+from cli_harness import (
+    alive,
+    binary,
+    compile_java,
+    device_of,
+    devices_at,
+    merapi,
+    patched_jdk,
+)
 
 
 def test_gives_the_window_and_ends_the_device(java, env):
@@ -81,69 +54,6 @@ def test_program_that_is_not_there(env):
     assert done.status == 127
     assert "/nowhere/java" in done.err
     assert device_of(env) is None
-
-
-def test_a_running_device_is_used_and_left(java, env, start):
-    os.mkdir(os.path.dirname(env["MERAPI_SOCKET"]), 0o700)
-    device = start(binary("merapi-device"), "--model", "--socket", env["MERAPI_SOCKET"])
-    device.wait_line("ready")
-    assert merapi("run", "--", java, env=env).status == 0
-    assert device.process.poll() is None
-
-
-def test_two_runs_share_a_device_and_the_last_ends_it(java, env, start):
-    first = start(binary("merapi"), "run", "--", java, env={**env, "MODE": "trap"})
-    first.wait_line("waiting")
-    device = device_of(env)
-    second = start(binary("merapi"), "run", "--", java, env={**env, "MODE": "trap"})
-    second.wait_line("waiting")
-    assert device_of(env) == device
-    first.process.send_signal(signal.SIGTERM)
-    first.process.wait(30)
-    assert alive(device), "the first run took the second one's device away"
-    second.process.send_signal(signal.SIGTERM)
-    second.process.wait(30)
-    wait_until(lambda: not alive(device))
-
-
-def test_a_killed_run_is_cleaned_up_by_the_next(java, env, start):
-    run = start(binary("merapi"), "run", "--", java, env={**env, "MODE": "long"})
-    run.wait_line("waiting")
-    device = device_of(env)
-    run.process.kill()
-    run.process.wait(10)
-    assert alive(device)
-    assert merapi("run", "--", java, env=env).status == 0
-    wait_until(lambda: not alive(device))
-
-
-def test_device_that_does_not_start(java, env, folder):
-    broken = folder / "broken"
-    broken.write_text("#!/bin/sh\necho 'no such engine' >&2\nexit 2\n")
-    broken.chmod(0o755)
-    done = merapi("run", "--", java, env={**env, "MERAPI_DEVICE_PROGRAM": str(broken)})
-    assert done.status == 125
-    assert "no such engine" in done.err
-    assert "arguments" not in done.out
-
-
-def test_window_of_the_command_is_refused(java, env):
-    done = merapi("run", "--", java, "-XX:MerapiWindow=file:/x", env=env)
-    assert done.status == 125
-    assert "--window" in done.err
-
-
-def test_a_device_of_another_user_is_told(folder, start):
-    if os.geteuid() != 0:
-        pytest.skip("needs another user")
-    shared = folder / "shared"
-    shared.mkdir()
-    shared.chmod(0o1777)
-    device = start(binary("merapi-device"), "--model", "--socket", shared / "s")
-    device.wait_line("ready")
-    (shared / "s").chmod(0o755)
-    done = merapi_of_nobody(folder, "run", "--socket", shared / "s", "--", "/bin/true")
-    assert done.status == 125 and "found another user's socket: Permission denied" in done.err, done.err
 
 
 @pytest.mark.parametrize("name", ["Serial", "Parallel", "Z", "Shenandoah", "Epsilon", "G1"])
@@ -347,191 +257,6 @@ def test_a_jdk_without_the_patches_is_told(script, env, folder):
     for more in (paths, named):
         done = run("java", "Main", **more)
         assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", ""), done
-
-
-def by_name(path):
-    """The ways to name a socket."""
-    return [([], {"MERAPI_SOCKET": str(path)}), (["--socket", str(path)], {})]
-
-
-def of_nobody(folder, options, env):
-    """A run of an ordinary user; he may start a device."""
-    device = shutil.copy(binary("merapi-device"), folder / "merapi-device")
-    own = {"MERAPI_SOCKET": "", "XDG_RUNTIME_DIR": "", "MERAPI_DEVICE_PROGRAM": str(device)}
-    return merapi_of_nobody(folder, "run", *options, "--", "/bin/true", env={**own, **env})
-
-
-@pytest.mark.parametrize("way", (0, 1))
-def test_a_socket_may_be_named_wherever_its_user_may_write(folder, way):
-    """In a folder of all, as /tmp is, MERAPI_SOCKET was refused and --socket was not."""
-    shared = folder / "shared"
-    shared.mkdir()
-    shared.chmod(0o1777)
-    done = of_nobody(folder, *by_name(shared / "s")[way])
-    assert done.status == 0, done
-    assert not devices_at(shared / "s") and not (shared / "s").exists()
-    # A folder that is not there is made, for its user alone.
-    done = of_nobody(folder, *by_name(shared / "new/s")[way])
-    assert done.status == 0, done
-    assert (shared / "new").stat().st_mode & 0o777 == 0o700
-    # Where he may not, it is told.
-    private = folder / "private"
-    private.mkdir()
-    private.chmod(0o755)
-    if os.geteuid() == 0:
-        done = of_nobody(folder, *by_name(private / "s")[way])
-        assert done.status == 125 and "Permission denied" in done.err
-
-
-@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
-def test_the_folder_that_nobody_named_is_the_user_s_own(folder):
-    """Its name is known to all: a socket in it might be anybody's."""
-    runtime = folder / "runtime"
-    runtime.mkdir()
-    runtime.chmod(0o1777)
-    (runtime / "merapi").mkdir()
-    (runtime / "merapi").chmod(0o777)
-    done = of_nobody(folder, [], {"XDG_RUNTIME_DIR": str(runtime)})
-    assert done.status == 125
-    assert f"expected a folder of your own at {runtime}/merapi, found another's" in done.err
-    assert "would be given your heap" in done.err
-    assert "--socket or MERAPI_SOCKET" in done.err
-    assert os.listdir(runtime / "merapi") == []
-
-
-def test_default_socket_without_a_usable_runtime_folder(java, env, folder):
-    def window(runtime):
-        plan = merapi("run", "--dry-run", "--", java, env={"MERAPI_SOCKET": "", "XDG_RUNTIME_DIR": str(runtime)})
-        return plan.json()["window"]
-
-    (folder / "plain").write_text("")
-    fallback = f"device:/tmp/merapi-{os.geteuid()}/device.sock"
-    assert window(folder) == f"device:{folder}/merapi/device.sock"
-    assert [window(name) for name in (folder / "gone", folder / "plain", "relative", "")] == [fallback] * 4
-
-
-def test_no_device_stays_when_it_cannot_be_recorded(java, env):
-    os.makedirs(env["MERAPI_SOCKET"] + ".runs/devices")
-    done = merapi("run", "--", java, env=env)
-    assert done.status == 125
-    assert f"cannot write {env['MERAPI_SOCKET']}.runs/devices" in done.err
-    assert not devices_at(env["MERAPI_SOCKET"])
-
-
-VANISHING = {
-    "socket": ["device.sock"],
-    "socket and record": ["device.sock", "device.sock.runs/devices"],
-    "all files": None,
-}
-
-
-@pytest.mark.parametrize("ends_first", [0, 1])
-@pytest.mark.parametrize("names", VANISHING.values(), ids=VANISHING)
-def test_no_device_stays_when_files_vanish(java, env, start, names, ends_first):
-    run = os.path.dirname(env["MERAPI_SOCKET"])
-    runs = []
-    for _ in range(2):
-        runs.append(start(binary("merapi"), "run", "--", java, env={**env, "MODE": "trap"}))
-        runs[-1].wait_line("waiting")
-        if len(runs) == 1:
-            (first,) = devices_at(env["MERAPI_SOCKET"])
-            for path in [os.path.join(run, name) for name in names or os.listdir(run)]:
-                shutil.rmtree(path) if os.path.isdir(path) else os.remove(path)
-    (second,) = set(devices_at(env["MERAPI_SOCKET"])) - {first}
-    for index in (ends_first, 1 - ends_first):
-        runs[index].process.send_signal(signal.SIGTERM)
-        assert runs[index].process.wait(30) == 7
-        if index == ends_first and index == 0:
-            assert alive(second), "the first run took the second one's device away"
-    wait_until(lambda: not alive(first) and not alive(second))
-    assert devices_of(env) == []
-
-
-def test_no_device_stays_when_its_folder_vanishes(java, env, start):
-    run = start(binary("merapi"), "run", "--", java, env={**env, "MODE": "trap"})
-    run.wait_line("waiting")
-    device = device_of(env)
-    shutil.rmtree(os.path.dirname(env["MERAPI_SOCKET"]))
-    run.process.send_signal(signal.SIGTERM)
-    assert run.process.wait(30) == 7
-    assert not alive(device)
-
-
-@pytest.mark.parametrize("words", [["sleep", "60"], ["sh", "-c", "sleep 60; :", "--socket", "{}"]])
-def test_only_devices_of_this_socket_are_ended(java, env, start, words):
-    os.makedirs(env["MERAPI_SOCKET"] + ".runs", 0o700)
-    other = start(*[word.format(env["MERAPI_SOCKET"]) for word in words])
-    elsewhere = start(binary("merapi-device"), "--model", "--socket", env["MERAPI_SOCKET"] + "2")
-    elsewhere.wait_line("ready")
-    with open(env["MERAPI_SOCKET"] + ".runs/devices", "w") as record:
-        for pid in (other.pid, elsewhere.pid):
-            fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-            record.write(f"{pid} {fields[19]}\n")
-    assert merapi("run", "--", java, env=env).status == 0
-    assert alive(other.pid) and alive(elsewhere.pid)
-    assert not devices_at(env["MERAPI_SOCKET"])
-
-
-def test_files_beside_a_socket_are_anybody_s(java, folder):
-    """A run emptied SOCKET.log and removed SOCKET.pid, whosever they were and wherever they led."""
-    socket = folder / "server"
-    victim = folder / "victim"
-    beside = {folder / f"server.{kind}": f"another's {kind}" for kind in ("pid", "lock", "users", "log")}
-    for path, text in beside.items():
-        path.write_text(text)
-    victim.write_text("a link leads here")
-    (folder / "linked.log").symlink_to(victim)
-    for name in ("server", "linked"):
-        done = merapi("run", "--socket", folder / name, "--", java)
-        assert done.status == 0, done.err
-    # A run that fails says what its device has said, and leaves them as well.
-    socket.write_text("a file")
-    done = merapi("run", "--socket", socket, "--", java)
-    assert done.status == 125 and "to be ready" in done.err
-    assert {path: path.read_text() for path in beside} == beside
-    assert victim.read_text() == "a link leads here"
-    assert socket.read_text() == "a file"
-
-
-def file_at(path):
-    path.write_text("a file")
-
-
-def link_at(path):
-    (path.parent / "elsewhere").mkdir()
-    path.symlink_to(path.parent / "elsewhere")
-
-
-def open_folder_at(path):
-    path.mkdir()
-    path.chmod(0o777)
-
-
-def folder_of_nobody_at(path):
-    path.mkdir()
-    os.chown(path, *pwd.getpwnam("nobody")[2:4])
-
-
-KINDS = [file_at, link_at, open_folder_at, *([folder_of_nobody_at] if os.geteuid() == 0 else [])]
-
-
-@pytest.mark.parametrize("make", KINDS)
-def test_what_runs_leave_for_each_other_is_their_user_s(java, folder, make):
-    runs = folder / "s.runs"
-    make(runs)
-    done = merapi("run", "--socket", folder / "s", "--", java)
-    assert done.status == 125
-    assert f"expected a folder of your own at {runs}" in done.err and "name another socket" in done.err
-    assert not devices_at(folder / "s")
-    assert runs.is_file() or not list(runs.iterdir())
-
-
-def test_a_link_within_them_is_not_followed(java, folder):
-    (folder / "s.runs").mkdir(0o700)
-    (folder / "victim").write_text("a link leads here")
-    (folder / "s.runs/log").symlink_to(folder / "victim")
-    merapi("run", "--socket", folder / "s", "--", java)
-    assert (folder / "victim").read_text() == "a link leads here"
 
 
 def test_dry_run_starts_nothing(java, env):

@@ -73,7 +73,7 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   add_rtl_options(&app, simulated, &o->rtl);
   auto* name =
       app.add_option("--name", o->common.name, "name told to hosts (at most 23 characters; with --rtl: the preset's)");
-  name->capture_default_str()->check(name_that_fits);
+  name->capture_default_str()->check(cli::not_empty())->check(name_that_fits);
   auto* patience = app.add_option("--patience-us", o->common.patience_us, "how long hosts wait for an acknowledgement");
   patience->capture_default_str()->check(CLI::Range(1u, 600'000'000u));
   std::string coherence = "coherent";
@@ -87,7 +87,9 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
       ->excludes(simulated);
   app.add_flag("--no-spill", o->no_spill, "never use the spill area: greys that do not fit are dropped and found again")
       ->excludes(simulated);
-  app.add_option("--spin-us", o->spin_us, "look for work this long before sleeping")->capture_default_str();
+  app.add_option("--spin-us", o->spin_us, "look for work this long before sleeping")
+      ->capture_default_str()
+      ->check(CLI::Range(0u, 600'000'000u));
   app.add_flag("--realtime", o->realtime,
                "trace before all ordinary threads, as hardware would: pauses wait for no processor (needs privilege)")
       ->excludes(simulated);

@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstdio>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -109,6 +110,16 @@ std::string human_count(double count) {
   char text[32];
   snprintf(text, sizeof text, unit == 0 ? "%.0f%s" : "%.2f%s", count, kUnits[unit]);
   return text;
+}
+
+std::string absolute_path(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::path absolute = std::filesystem::absolute(path, error);
+  if (error)
+    throw system_failure(error.value(), "cannot tell where " + path +
+                                            " is: the current folder may have been removed, "
+                                            "change to one that is there or name the whole path");
+  return absolute.string();
 }
 
 bool read_text(const std::string& path, std::string* text) {

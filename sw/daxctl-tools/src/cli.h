@@ -49,6 +49,8 @@ json shown(json value);
 std::string human_bytes(uint64_t bytes);
 // 1234567 as "1.23 M".
 std::string human_count(double count);
+// The same file from every folder; links stay. Throws Failure in a folder that is gone.
+std::string absolute_path(const std::string& path);
 // Whole text of a small file without the line end; false, with errno, when it cannot be read or has more than 16 MiB.
 bool read_text(const std::string& path, std::string* text);
 

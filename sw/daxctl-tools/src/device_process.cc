@@ -40,14 +40,11 @@ void make_folder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) throw system_failure(errno, "cannot make " + folder);
 }
 
-// Of a place that everybody knows beforehand, unlike one that the user names: a socket in it is his.
+// Of a place that everybody knows beforehand, unlike one that the user names.
 void require_own_folder(const std::string& folder) {
-  struct stat status {};
-  if (lstat(folder.c_str(), &status) < 0) throw system_failure(errno, folder);
-  if (!S_ISDIR(status.st_mode) || status.st_uid != geteuid())
-    throw Failure(kDenied, "expected a folder of your own at " + folder +
-                               ", found another's or another kind of file: whoever listens in it would be given "
-                               "your heap; name a socket elsewhere with --socket or MERAPI_SOCKET");
+  close(open_own_folder(folder,
+                        "whoever listens in it would be given your heap; make it so (chmod go-w), or name a socket "
+                        "elsewhere with --socket or MERAPI_SOCKET"));
 }
 
 // Held while a device is looked for, started or ended: runs do so one at a time. Throws Interrupted when a signal that
@@ -190,7 +187,7 @@ std::string first_line(int fd, int milliseconds) {
 }  // namespace
 
 std::string absolute_socket(const std::string& socket) {
-  const std::string path = std::filesystem::absolute(socket).string();
+  const std::string path = absolute_path(socket);
   return path.size() < sizeof(sockaddr_un::sun_path) ? path : socket;
 }
 
@@ -228,7 +225,13 @@ std::string find_in_path(const std::string& name) {
 }
 
 std::string device_program() {
-  if (const char* given = getenv("MERAPI_DEVICE_PROGRAM"); given != nullptr && *given != '\0') return given;
+  if (const char* given = getenv("MERAPI_DEVICE_PROGRAM"); given != nullptr && *given != '\0') {
+    std::error_code error;
+    if (access(given, X_OK) != 0 || !std::filesystem::is_regular_file(given, error))
+      throw Failure(kAbsent, "expected merapi-device's path in MERAPI_DEVICE_PROGRAM, found " + std::string(given) +
+                                 ", which is no program that can be run");
+    return given;
+  }
   const std::string found = find_program("merapi-device");
   if (found.empty())
     throw Failure(kAbsent,
@@ -239,8 +242,11 @@ std::string device_program() {
 
 SharedDevice::SharedDevice(const std::string& socket, const std::string& engine) : socket_(socket) {
   const std::string folder = std::filesystem::path(socket).parent_path().string();
-  if (!folder.empty()) make_folder(folder);
-  if (socket == unnamed_socket()) require_own_folder(folder);
+  if (socket == unnamed_socket()) {
+    require_own_folder(folder);
+  } else if (!folder.empty()) {
+    make_folder(folder);
+  }
   const RunFolder runs(socket);
   const Turn turn(runs);
   users_ = runs.open_file(kUsersFile, O_RDWR | O_CREAT);

@@ -43,6 +43,13 @@ Option& Option::size() {
   return *this;
 }
 
+Option& Option::not_zero() {
+  option_->check(CLI::Validator(
+      [](std::string& value) { return value == "0" ? std::string("expected more than 0, found 0") : std::string(); },
+      ""));
+  return *this;
+}
+
 Option& Option::excludes(const Option& other) {
   option_->excludes(other.option_);
   return *this;

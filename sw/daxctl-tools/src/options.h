@@ -33,6 +33,7 @@ class Option {
   Option& between(double low, double high);
   // "512M", "2G": powers of 1024.
   Option& size();
+  Option& not_zero();
   Option& excludes(const Option& other);
 
  private:

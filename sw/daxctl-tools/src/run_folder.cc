@@ -11,18 +11,27 @@
 
 namespace merapi::cli {
 
-RunFolder::RunFolder(const std::string& socket) : path_(socket + ".runs") {
-  if (mkdir(path_.c_str(), 0700) < 0 && errno != EEXIST) throw system_failure(errno, "cannot make " + path_);
-  fd_ = open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+int open_own_folder(const std::string& folder, const std::string& why) {
+  if (mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) throw system_failure(errno, "cannot make " + folder);
+  const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
+  const int code = errno;
   struct stat status {};
-  if (fd_ >= 0 && fstat(fd_, &status) == 0 && status.st_uid == geteuid() && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0)
-    return;
-  if (fd_ >= 0) close(fd_);
-  throw Failure(kDenied, "expected a folder of your own at " + path_ +
-                             ", into which nobody else writes, found another's or another kind of file: runs with this "
-                             "socket leave there what they know of each other; remove it or name another socket with "
-                             "--socket or MERAPI_SOCKET");
+  const bool found = fd >= 0 && fstat(fd, &status) == 0, own = found && status.st_uid == geteuid();
+  if (own && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return fd;
+  if (fd >= 0) close(fd);
+  const bool other_kind = fd < 0 && (code == ENOTDIR || code == ELOOP);
+  throw Failure(kDenied, "expected a folder of your own at " + folder + ", into which nobody else writes, found " +
+                             (own          ? "one that is open to others"
+                              : other_kind ? "another kind of file"
+                                           : "another user's") +
+                             ": " + why);
 }
+
+RunFolder::RunFolder(const std::string& socket)
+    : path_(socket + ".runs"),
+      fd_(open_own_folder(path_,
+                          "runs with this socket leave there what they know of each other; remove it or name another "
+                          "socket with --socket or MERAPI_SOCKET")) {}
 
 RunFolder::~RunFolder() { close(fd_); }
 

@@ -9,10 +9,13 @@
 
 namespace merapi::cli {
 
+// A descriptor, the caller's, of the folder that is there now, or of a new one. Throws Failure when what has its name
+// is not a folder of this user's into which nobody else writes, with `why` that matters and what to do.
+int open_own_folder(const std::string& folder, const std::string& why);
+
 class RunFolder {
  public:
-  // The folder that is there now, or a new one. Throws Failure when what has its name is not a folder of this user's
-  // into which nobody else writes.
+  // As open_own_folder.
   explicit RunFolder(const std::string& socket);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
@@ -30,7 +33,7 @@ class RunFolder {
 
  private:
   const std::string path_;
-  int fd_ = -1;
+  const int fd_;
 };
 
 }  // namespace merapi::cli

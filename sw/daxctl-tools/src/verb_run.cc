@@ -70,7 +70,7 @@ std::string java_of(const Options& o) {
     if (const char* given = getenv("MERAPI_JDK"); given != nullptr) folder = given;
   if (!folder.empty()) {
     // From every folder: a program may change its own.
-    const std::string java = (std::filesystem::absolute(folder) / "bin/java").string();
+    const std::string java = (std::filesystem::path(absolute_path(folder)) / "bin/java").string();
     if (access(java.c_str(), X_OK) != 0)
       throw Failure(kOwnFailure, "expected a JDK with bin/java at " + folder + ", found none");
     return java;
@@ -189,19 +189,18 @@ std::string quoted(const std::string& option) {
 
 // The same window from every folder: a program may change its own.
 std::string absolute_window(const std::string& window) {
-  const auto absolute = [](const std::string& path) { return std::filesystem::absolute(path).string(); };
   for (const std::string kind : {"file:", "dax:", "device:", "pci:"}) {
     if (!starts_with(window, kind)) continue;
     const std::string path = window.substr(kind.size());
     if (path.empty()) return window;
     if (kind == "device:") return kind + absolute_socket(path);
-    if (kind != "pci:") return kind + absolute(path);
+    if (kind != "pci:") return kind + absolute_path(path);
     const size_t comma = path.find(',');
     if (comma == path.npos || comma == 0 || comma + 1 == path.size()) return window;
-    return kind + absolute(path.substr(0, comma)) + "," + absolute(path.substr(comma + 1));
+    return kind + absolute_path(path.substr(0, comma)) + "," + absolute_path(path.substr(comma + 1));
   }
   std::error_code error;
-  return std::filesystem::is_socket(window, error) ? absolute_socket(window) : absolute(window);
+  return std::filesystem::is_socket(window, error) ? absolute_socket(window) : absolute_path(window);
 }
 
 Plan complete(const Options& o, const std::string& window) {

@@ -157,10 +157,10 @@ void add_windows(Cli& cli) {
   Verb verb =
       cli.verb("create-window", "Make another window on an expander, or one in a file", [c] { return create(*c); });
   verb.option("where", c->where, "dax device whose region the window shares, or a file (file:PATH)").required();
-  verb.option("--size", c->size, "dax: size of the window (512M, 2G, ...)").size();
+  verb.option("--size", c->size, "dax: size of the window (512M, 2G, ...)").size().not_zero();
   verb.option("--shrink", c->shrink, "dax: device to take missing room from").not_empty();
-  verb.option("--heap", c->heap, "file: size of the heap to lay out").size();
-  verb.option("--region", c->region, "file: size of a region (default 1M)").size();
+  verb.option("--heap", c->heap, "file: size of the heap to lay out").size().not_zero();
+  verb.option("--region", c->region, "file: size of a region (default 1M)").size().not_zero();
   verb.flag("--json", c->as_json, "print JSON");
 
   auto d = std::make_shared<DestroyOptions>();

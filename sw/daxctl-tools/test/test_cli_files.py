@@ -199,6 +199,14 @@ def test_what_is_no_size(size):
     assert "--heap" in done.err and f"found {size}" in done.err
 
 
+@pytest.mark.parametrize("option", ["--heap", "--region", "--size"])
+def test_a_size_of_nothing(option):
+    """It was taken for one that was not given."""
+    done = merapi("create-window", "file:/nowhere/w", option, "0M")
+    assert done.status == USAGE
+    assert option in done.err and "expected more than 0, found 0" in done.err
+
+
 def test_numbers_are_decimal_or_with_0x(folder):
     for size in ("010M", "10M", "10 MiB", "10mb", "10485760", "0xa00000"):
         path = folder / "w"

@@ -289,6 +289,16 @@ def test_export_heapdump(image, folder, device):
     assert summary["objects"] > verified["expected_objects"]
 
 
+def test_export_to_standard_output(image, folder):
+    """-, as for other programs; it made a file of that name."""
+    assert merapi("export", image, folder / "dump").status == OK
+    with open(folder / "piped", "wb") as out:
+        done = subprocess.run([binary("merapi"), "export", image, "-"], stdout=out, stderr=subprocess.PIPE, cwd=folder)
+    assert done.returncode == OK, done
+    assert (folder / "piped").read_bytes() == (folder / "dump").read_bytes()
+    assert not (folder / "-").exists() and b" objects, " in done.stderr
+
+
 def test_export_writes_nothing_when_it_fails(folder):
     bad = folder / "bad"
     bad.write_bytes(bytes(1 << 20))

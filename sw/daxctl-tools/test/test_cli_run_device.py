@@ -5,6 +5,7 @@ import os
 import pwd
 import shutil
 import signal
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -54,6 +55,26 @@ def test_device_that_does_not_start(java, env, folder):
     assert done.status == 125
     assert "no such engine" in done.err
     assert "arguments" not in done.out
+
+
+def test_a_device_program_that_cannot_be_run(java, env, folder):
+    (folder / "text").write_text("not for running")
+    for path in (folder / "text", folder, folder / "absent"):
+        done = merapi("run", "--", java, env={**env, "MERAPI_DEVICE_PROGRAM": str(path)})
+        assert done.status == 125 and "arguments" not in done.out
+        assert f"expected merapi-device's path in MERAPI_DEVICE_PROGRAM, found {path}" in done.err
+
+
+def test_in_a_folder_that_is_gone(java, folder):
+    """Where a relative path leads cannot be told there; it was "cannot make absolute path"."""
+    for options in (["--socket", "s"], ["--window", "file:w"], ["--jdk", "jdk"]):
+        (folder / "gone").mkdir()
+        script = 'cd "$1" && rmdir "$1" && shift && exec "$@"'
+        command = ["sh", "-c", script, "sh", folder / "gone", binary("merapi"), "run", *options, "--", "java"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+        assert done.returncode == 125
+        assert f"cannot tell where {options[1].removeprefix('file:')} is" in done.stderr
+        assert "the current folder may have been removed" in done.stderr
 
 
 def test_a_device_of_another_user_is_told(folder, start):
@@ -113,10 +134,16 @@ def test_the_folder_that_nobody_named_is_the_user_s_own(folder):
     (runtime / "merapi").chmod(0o777)
     done = of_nobody(folder, [], {"XDG_RUNTIME_DIR": str(runtime)})
     assert done.status == 125
-    assert f"expected a folder of your own at {runtime}/merapi, found another's" in done.err
-    assert "would be given your heap" in done.err
+    assert f"expected a folder of your own at {runtime}/merapi, into which nobody else writes" in done.err
+    assert "found another user's" in done.err and "would be given your heap" in done.err
     assert "--socket or MERAPI_SOCKET" in done.err
     assert os.listdir(runtime / "merapi") == []
+    # One of his own into which others write is as bad.
+    os.chown(runtime / "merapi", *pwd.getpwnam("nobody")[2:4])
+    done = of_nobody(folder, [], {"XDG_RUNTIME_DIR": str(runtime)})
+    assert done.status == 125 and "found one that is open to others" in done.err and "chmod go-w" in done.err
+    (runtime / "merapi").chmod(0o755)
+    assert of_nobody(folder, [], {"XDG_RUNTIME_DIR": str(runtime)}).status == 0
 
 
 def test_default_socket_without_a_usable_runtime_folder(java, env, folder):

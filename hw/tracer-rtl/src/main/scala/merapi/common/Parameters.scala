@@ -134,6 +134,16 @@ case class TracerParameters(
     "a line at least, and each port has a share of the window"
   )
 
+  // Every 255th time that they are dropped, rows of these memories are swept, one a cycle. A resume is acknowledged when
+  // bitmap lines and limits are through; a pause right behind it would wait for lanes that are not.
+  private val sweptAtResume = bitmapLines max 8 * limitLines
+  for ((n, what) <- Seq(heapLines -> "heapLines", shapeSets -> "shapeSets"))
+    holds(
+      n <= sweptAtResume,
+      s"expected $what of at most $sweptAtResume (bitmapLines, or eight for each of limitLines: they are swept with them), " +
+        s"found $n"
+    )
+
   val lineBits: Int    = 512
   val lineLog2: Int    = 6
   val lineAddress: Int = windowAddressBits - lineLog2

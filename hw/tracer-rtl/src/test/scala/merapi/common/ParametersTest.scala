@@ -67,6 +67,9 @@ class ParametersTest extends AnyFunSuite {
     refused("liveLines")(small.copy(heapAddressBits = 32, liveLines = 1 << 14))
     refused("bitmapLines")(small.copy(heapAddressBits = 32, bitmapLines = 1 << 21))
     refused("bitmap")(small.copy(heapAddressBits = 32, lanes = 32))
+    // What a pause would wait for.
+    refused("heapLines")(small.copy(heapLines = 256))
+    refused("shapeSets")(small.copy(shapeSets = 256))
     // A store that keeps half of its places for what is given back.
     refused("greyDepth")(small.copy(greyDepth = 64))
     refused("greyDepth")(small.copy(slots = 16, lineQueue = 32))

@@ -39,7 +39,7 @@ class FetchHarness(p: TracerParameters) extends Module {
 class LineFetchTest extends BlockTest {
   private val many = p.copy(slots = 48, greyDepth = 512)
   // Its lines lie so that two sets differ in nothing but a bit that `torn` does not compare.
-  private val roomy = p.copy(heapLines = 2048, askQueue = 4)
+  private val roomy = p.copy(heapLines = 2048, bitmapLines = 2048, askQueue = 4)
   for (
     (p, count, apart, what) <- Seq(
       (p, 4, 1, "8 slots"),

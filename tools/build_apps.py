@@ -3,8 +3,10 @@
 """Build the Java programs of sim/apps into build/apps: libraries fetched by Maven, classes compiled by javac."""
 
 import argparse
+import os
 import shutil
 import subprocess
+from pathlib import Path
 
 from common import BUILD, ROOT, exclusive, fail, inputs, say, sha256
 from jdk_image import base_folder
@@ -12,6 +14,13 @@ from jdk_image import base_folder
 APPS = ROOT / "sim/apps"
 OUT = BUILD / "apps"
 COPY = "org.apache.maven.plugins:maven-dependency-plugin:3.8.1:copy-dependencies"
+
+
+def maven_environment():
+    """Environment of mvn, which ends where JAVA_HOME names no JDK and does without the variable."""
+    home = os.environ.get("JAVA_HOME")
+    stale = home is not None and not os.access(Path(home, "bin/java"), os.X_OK)
+    return {k: v for k, v in os.environ.items() if not (stale and k == "JAVA_HOME")}
 
 
 def libraries():
@@ -23,7 +32,8 @@ def libraries():
     say("fetching the Java libraries of sim/apps")
     shutil.rmtree(folder, ignore_errors=True)
     command = ["mvn", "--quiet", "--batch-mode", "-f", APPS / "pom.xml", COPY, "-DincludeScope=runtime"]
-    done = subprocess.run([*command, f"-DoutputDirectory={folder}"], capture_output=True, text=True)
+    command.append(f"-DoutputDirectory={folder}")
+    done = subprocess.run(command, capture_output=True, text=True, env=maven_environment())
     if done.returncode:
         fail(f"mvn could not fetch the libraries of sim/apps/pom.xml\n{done.stdout}{done.stderr}")
     found = {path.name: sha256(path) for path in sorted(folder.glob("*.jar"))}

@@ -18,8 +18,7 @@ void Completions::reset(const Rings& rings) {
 void Completions::begin(uint32_t cycle) {
   flush();
   cycle_ = cycle;
-  deferred = 0;
-  shapes_seen = 0;
+  forget_counts();
 }
 
 void Completions::drop() {
@@ -55,11 +54,16 @@ void Completions::post(merapi_completion entry) {
   waiting_.push_back(entry);
 }
 
-Fault Completions::drain() {
-  if (!full()) return {};
+Fault Completions::look() {
   uint64_t consumed = load(control_.host->completion_consumed);
   if (consumed < consumed_ || consumed > produced_) return {MERAPI_FAULT_RING_OVERRUN, consumed, produced_};
   consumed_ = consumed;
+  return {};
+}
+
+Fault Completions::drain() {
+  if (!full()) return {};
+  if (Fault f = look()) return f;
   bool wrote = false;
   while (waiting_at_ != waiting_.size() && produced_ - consumed_ < entries_) {
     write(waiting_[waiting_at_++]);

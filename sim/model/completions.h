@@ -23,6 +23,7 @@ class Completions {
   void reset(const Rings& rings);
   // A new cycle: what the old one still holds goes out under its own id.
   void begin(uint32_t cycle);
+  void forget_counts() { deferred = shapes_seen = 0; }
   // Abort: batches and waiting entries are dropped.
   void drop();
 
@@ -46,7 +47,9 @@ class Completions {
   // `entry` needs type, arg, payload and cycle; sequence is filled in. It goes behind everything batched so far.
   void post(merapi_completion entry);
 
-  // Write waiting entries while there is room. A fault when the host's index is impossible.
+  // Read how far the host is. A fault when its index is impossible: it moved backwards, or beyond what was written.
+  Fault look();
+  // The same if entries wait, and write as many of them as there is room for.
   Fault drain();
   // Entries wait for room.
   bool full() const { return waiting_at_ != waiting_.size(); }

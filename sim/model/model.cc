@@ -45,6 +45,10 @@ Step Model::step() {
 bool Model::turn(Step* result) {
   doorbell_ = load(control_.host->doorbell);
   if (!attend(result)) return false;
+  if (Fault f = completions_.look()) {
+    fault(f);
+    return true;
+  }
   if (Fault f = completions_.drain()) {
     fault(f);
     return true;
@@ -208,6 +212,7 @@ void Model::handshake(uint64_t generation) {
   rounds_ = pauses_ = pause_max_ = tracing_ns_ = stall_ns_ = 0;
   cpu_start_ = cpu_ns();
   tracer_.forget_counts();
+  completions_.forget_counts();
   fault_recorded_ = false;
   phase_ = Phase::kReady;
   status_.generation = generation;
@@ -225,6 +230,7 @@ void Model::handshake(uint64_t generation) {
     // The generation is answered all the same, so that the host reads at once why the window was refused.
     fault(refused);
     if (phase_ == Phase::kDetached) return;
+    std::memset(control_.counters, 0, sizeof *control_.counters);  // a fault tells what time it took
   } else {
     completions_.reset(rings_);
     set_state(MERAPI_DEVICE_STATE_READY);
@@ -281,6 +287,8 @@ void Model::enter_pause(uint32_t request) {
 
 void Model::leave_pause(uint32_t request) {
   if (paused_ && phase_ == Phase::kCycle) {
+    // Among what waits may be INVALIDATE_SHAPES, behind commands that take their time or more than one turn takes.
+    if (load(control_.host->submission_produced) != consumed_) tracer_.renew_shapes();
     tracer_.refresh();
     if (tracer_.fault()) fault(tracer_.fault());
     if (phase_ == Phase::kDetached) return;

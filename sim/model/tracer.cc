@@ -192,12 +192,19 @@ void Tracer::begin_partial(uint64_t object, uint64_t at, uint64_t count, uint64_
     regions_.flag_chunk(object);
     return;
   }
-  partials_.push_back({object, at, count, klass, 0});
+  partials_.push_back({object, at, count, klass, 0, false});
   hot_.partials = partials_.size();
 }
 
 // The current run of the newest partial is used up: its next block, or its end.
 void Tracer::next_run(Partial* p) {
+  if (p->again) {
+    // A partial gets its turn when the stack is empty: there is room.
+    stack_[hot_.top++] = p->object | kCounted;
+    partials_.pop_back();
+    hot_.partials = partials_.size();
+    return;
+  }
   const Shape* s = nullptr;
   if (p->klass_word != 0) {
     const Shape& cached = shapes_.cached(p->klass_word);
@@ -211,7 +218,7 @@ void Tracer::next_run(Partial* p) {
     hot_.partials = partials_.size();
     return;
   }
-  // The shape may be another one than that which the object was accounted with: hosts replace them in pauses.
+  // Looked up again, it may be another one than that which the object was accounted with.
   if (s->size_words - 1 >= (geometry_.heap_bytes - p->object) / 8)
     return fail(MERAPI_FAULT_BAD_OBJECT, address(p->object), s->size_words);
   const merapi_ref_block& block = s->blocks[p->next_block++];
@@ -445,6 +452,15 @@ void Tracer::refresh() {
   partials_.erase(gone, partials_.end());
   hot_.partials = partials_.size();
   trim_segment();
+}
+
+void Tracer::renew_shapes() {
+  shapes_.invalidate();
+  for (Partial& p : partials_) {
+    if (p.klass_word == 0) continue;
+    p.remaining = 0;
+    p.again = true;
+  }
 }
 
 // -------------------------------------------------------------- counters

@@ -91,6 +91,7 @@ struct Partial {
   uint64_t remaining = 0;   // references left in the run
   uint64_t klass_word = 0;  // instances: runs come from this klass' shape; 0 for arrays
   uint32_t next_block = 0;
+  bool again = false;  // its shape may be another one now: visited as if it were met again, counted
 };
 
 struct TracerOptions {
@@ -136,6 +137,9 @@ class Tracer {
   // Limits may have changed: read them again and drop held greys that lie at or above them.
   void refresh();
   void invalidate_shapes() { shapes_.invalidate(); }
+  // Shapes may have been replaced in a pause: nothing goes on by one of before. Arrays keep their place: they may be
+  // too long for the time between two pauses.
+  void renew_shapes();
 
   const Fault& fault() const { return fault_; }
   // Work is left: slices, greys, rescans.

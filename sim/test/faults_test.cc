@@ -341,7 +341,7 @@ TEST_F(Faults, AClearIsNotMeasuredByAnotherConfiguration) {
   for (uint64_t i = 0; i < window_->heap_bytes(); i++) ASSERT_EQ(window_->heap()[i], 0xaa) << i;
 }
 
-// The blocks that are left of an object in the middle of its scan are those of the shape as it is then.
+// An object in the middle of its scan begins again, with the blocks of the shape as it is then.
 TEST_F(Faults, AnObjectWhoseShapeIsReplacedInAPause) {
   constexpr uint32_t kLarge = 0x5000, kWords = 100'000;
   for (const bool fits : {true, false}) {
@@ -358,7 +358,8 @@ TEST_F(Faults, AnObjectWhoseShapeIsReplacedInAPause) {
     while (!window_->marked(0, 0)) machine_->step();
     machine_->request_pause();
     while (!machine_->pause_acknowledged()) machine_->step();
-    EXPECT_LT(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), 2 * kWords - 1000);
+    const uint64_t read = machine_->counter(MERAPI_COUNTER_REFERENCES_READ);
+    EXPECT_LT(read, 2 * kWords - 1000);
     s.size_words = fits ? kWords : 0xffff'fff0;
     window_->put_shape(
         s, {{16, 4}, fits ? merapi_ref_block{8 * kWords - 400, 8} : merapi_ref_block{0xf000'0000, 1 << 24}});
@@ -370,7 +371,7 @@ TEST_F(Faults, AnObjectWhoseShapeIsReplacedInAPause) {
       EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
       machine_->complete();
       EXPECT_TRUE(machine_->idle());
-      EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), 2 * kWords - 1000 + 8);
+      EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), read + 4 + 8);
     } else {
       expect_fault(MERAPI_FAULT_BAD_OBJECT, address(0), 0xffff'fff0);
     }
@@ -429,6 +430,53 @@ TEST_F(Faults, RingOverrun) {
   steps(3);
   EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_RING_OVERRUN));
   EXPECT_EQ(record().address, 3u);
+}
+
+// Also while nothing is answered, and whatever the index is.
+TEST_F(Faults, AnImpossibleCompletionIndexIsAnOverrun) {
+  auto* host = window_->control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+  merapi_submission fence{};
+  fence.opcode = MERAPI_OP_FENCE;
+  constexpr uint64_t kProduced = 5, kRead = 3, kWhole = 64;
+  for (uint64_t bad : {UINT64_C(0), kRead - 1, kProduced + 1, kProduced + kWhole, UINT64_C(1) << 32, UINT64_C(1) << 63,
+                       0 - kWhole, ~UINT64_C(0)}) {
+    for (bool in_cycle : {false, true}) {
+      SCOPED_TRACE(testing::Message() << "index " << bad << ", in a cycle: " << in_cycle);
+      build({});
+      host = window_->control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+      ASSERT_TRUE(machine_->attach());
+      if (in_cycle) machine_->begin(0);
+      for (uint64_t i = 0; i < kProduced; i++) machine_->submit(fence);
+      steps(3);
+      ASSERT_EQ(machine_->completed(), kProduced);
+      machine_->complete(kRead);
+      steps(3);
+      ASSERT_EQ(record().code, uint32_t(MERAPI_FAULT_NONE));
+      host->completion_consumed = bad;
+      machine_->ring_doorbell();
+      steps(3);
+      EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_RING_OVERRUN));
+      EXPECT_EQ(record().address, bad);
+      EXPECT_EQ(record().detail, kProduced);
+      EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_FAULTED));
+      EXPECT_LE(machine_->completed(), kProduced + 1);
+      // Whoever asks is answered. An abort ends no error that is still there, and one that is not does no harm later.
+      machine_->abort();
+      steps(3);
+      EXPECT_TRUE(machine_->abort_acknowledged());
+      EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_FAULTED));
+      host->completion_consumed = kRead;
+      machine_->abort();
+      steps(3);
+      EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+      for (uint64_t i = 0; i < 3 * kWhole; i++) {
+        machine_->submit(fence);
+        steps(2);
+        machine_->complete();
+      }
+      EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+    }
+  }
 }
 
 // A device ends and another one begins on the same window while the host stays attached, at any time of a cycle and
@@ -534,6 +582,40 @@ TEST_F(Faults, AHostAsksWithEmptyRings) {
   machine_->begin(0);
   steps(10);
   EXPECT_TRUE(machine_->idle());
+}
+
+// A refused window is answered with the counters of no cycle, as an accepted one is.
+TEST_F(Faults, ARefusalLeavesNoCountersBehind) {
+  auto* identity = window_->control<merapi_identity>(MERAPI_IDENTITY_OFFSET);
+  auto* host = window_->control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+  merapi_area_desc* ring = &window_->directory()->area[MERAPI_AREA_COMPLETION];
+  klass(0, kMirror);
+  u32(window_->shape.mirror_size_offset, 8);
+  for (uint32_t code : {MERAPI_FAULT_NONE, MERAPI_FAULT_BAD_MAGIC, MERAPI_FAULT_BAD_VERSION, MERAPI_FAULT_BAD_CONFIG,
+                        MERAPI_FAULT_RING_OVERRUN}) {
+    SCOPED_TRACE(code);
+    trace_from(0);
+    ASSERT_NE(machine_->counter(MERAPI_COUNTER_DEFERRED), 0u);
+    ASSERT_NE(machine_->counter(MERAPI_COUNTER_SHAPES_SEEN), 0u);
+    const merapi_identity was = *identity;
+    const merapi_area_desc ring_was = *ring;
+    if (code == MERAPI_FAULT_BAD_MAGIC) identity->magic = 1;
+    if (code == MERAPI_FAULT_BAD_VERSION) identity->version_major = 99;
+    if (code == MERAPI_FAULT_BAD_CONFIG) ring->size = 12288;
+    const uint64_t odd = machine_->end_generation();
+    steps(1);
+    machine_->begin_generation(odd);
+    if (code == MERAPI_FAULT_RING_OVERRUN) host->submission_produced = 1;
+    steps(1);
+    ASSERT_TRUE(machine_->generation_answered());
+    EXPECT_EQ(record().code, code);
+    for (int i = 0; i < int(MERAPI_COUNTER_COUNT); i++) EXPECT_EQ(machine_->counter(i), 0u) << "counter " << i;
+    machine_->request_pause();
+    steps(1);
+    for (int i : {MERAPI_COUNTER_DEFERRED, MERAPI_COUNTER_SHAPES_SEEN}) EXPECT_EQ(machine_->counter(i), 0u) << i;
+    *identity = was;
+    *ring = ring_was;
+  }
 }
 
 // A host that detaches makes its generation odd and then zeroes its indexes, perhaps between the device's look at the

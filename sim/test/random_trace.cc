@@ -253,6 +253,7 @@ class Trace {
     answers_.expect(machine_->produced, e);
     if (e.opcode == MERAPI_OP_GREY) tally_greys({e.payload, e.payload + e.count});
     machine_->submit(e);
+    expect_new_shapes();
   }
 
   void submit_answers() {
@@ -264,6 +265,7 @@ class Trace {
       }
       tally_greys(some);
       machine_->grey(some);
+      expect_new_shapes();
     }
   }
 
@@ -383,6 +385,12 @@ class Trace {
     if (knobs_.falls && r_.percent(50)) fall();
     if (knobs_.overwrites) overwrite();
     machine_->resume();
+    expect_new_shapes();
+  }
+
+  // Behind a pause INVALIDATE_SHAPES may be among what waits in the ring: klasses may be reported again.
+  void expect_new_shapes() {
+    if (!machine_->resume_acknowledged() && machine_->executed() != machine_->produced) reported_twice_ = true;
   }
 
   // Eager reclaim of a humongous primitive array: bits and live words cleared, its regions free.

@@ -74,6 +74,7 @@ bool Model::take(const merapi_submission& e, uint64_t index) {
     bad_command(e, index);
     return true;
   }
+  if (tracer_.waits()) return false;
   for (uint32_t i = 0; i < e.count; i++) tracer_.submit(e.payload[i]);
   if (tracer_.fault()) fault(tracer_.fault());
   return true;
@@ -153,6 +154,7 @@ void Model::bad_command(const merapi_submission& e, uint64_t index) {
 bool Model::tasks_ready() const {
   if (tasks_.empty()) return false;
   const Task& task = tasks_.front();
+  if (task.command.opcode == MERAPI_OP_FENCE) return phase_ != Phase::kCycle || !tracer_.waits();
   return task.command.opcode != MERAPI_OP_TRACE_REGION || tracer_.slices_swept() >= task.at;
 }
 
@@ -163,7 +165,7 @@ bool Model::run_tasks() {
   bool finished = true;
   switch (task.command.opcode) {
     case MERAPI_OP_BEGIN_CYCLE:
-      finished = zero_live(task);
+      finished = tracer_.clear_some() && zero_live(task);
       break;
     case MERAPI_OP_CLEAR_BITMAP:
       finished = clear_words(task);

@@ -146,7 +146,10 @@ bool Model::attend(Step* result) {
     *result = {Step::kSleep, 100000};
     return false;
   }
-  if (paused_ || pause != pause_acked_) leave_pause(pause);
+  if ((paused_ || pause != pause_acked_) && !leave_pause(pause)) {
+    *result = {Step::kAgain, 0};
+    return false;
+  }
   if (stopped()) {
     *result = {Step::kSleep, 100000};
     return false;
@@ -159,7 +162,7 @@ bool Model::attend(Step* result) {
 void Model::detach() {
   phase_ = Phase::kDetached;
   generation_ = 0;
-  paused_ = false;
+  paused_ = refreshing_ = false;
   idle_ = false;
   beginning_ = false;
   tasks_.clear();
@@ -270,6 +273,7 @@ void Model::abort(uint32_t request) {
 void Model::enter_pause(uint32_t request) {
   uint64_t start = now_ns();
   paused_ = true;
+  refreshing_ = false;
   pauses_++;
   if (phase_ == Phase::kReady || phase_ == Phase::kCycle) {
     completions_.flush();
@@ -285,15 +289,20 @@ void Model::enter_pause(uint32_t request) {
   pause_max_ = std::max(pause_max_, now_ns() - start);
 }
 
-void Model::leave_pause(uint32_t request) {
-  if (paused_ && phase_ == Phase::kCycle) {
-    // Among what waits may be INVALIDATE_SHAPES, behind commands that take their time or more than one turn takes.
-    if (load(control_.host->submission_produced) != consumed_) tracer_.renew_shapes();
-    tracer_.refresh();
+bool Model::leave_pause(uint32_t request) {
+  if (paused_ && phase_ == Phase::kCycle && !beginning_) {
+    if (!refreshing_) {
+      // Among what waits may be INVALIDATE_SHAPES, behind commands that take their time or more than one turn takes.
+      if (load(control_.host->submission_produced) != consumed_) tracer_.renew_shapes();
+      tracer_.begin_refresh();
+      refreshing_ = true;
+    }
+    if (!tracer_.refresh_some()) return false;
     if (tracer_.fault()) fault(tracer_.fault());
-    if (phase_ == Phase::kDetached) return;
+    if (phase_ == Phase::kDetached) return true;
     strict_checked_ = false;
   }
+  refreshing_ = false;
   paused_ = false;
   pause_acked_ = request;
   if (phase_ == Phase::kReady) set_state(MERAPI_DEVICE_STATE_READY);
@@ -301,6 +310,7 @@ void Model::leave_pause(uint32_t request) {
   store(control_.ack->pause, request);
   store(control_.ack->resume, request);
   host_->notify();
+  return true;
 }
 
 // ------------------------------------------------------------ what is told

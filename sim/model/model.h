@@ -46,7 +46,8 @@ class Model : public Engine {
   void detach();
   void abort(uint32_t request);
   void enter_pause(uint32_t request);
-  void leave_pause(uint32_t request);
+  // False: there is more to be done for it.
+  bool leave_pause(uint32_t request);
 
   void take_submissions();
   // Returns false to leave the entry in the ring for now.
@@ -89,6 +90,7 @@ class Model : public Engine {
   uint32_t doorbell_ = 0;
   uint32_t abort_seen_ = 0, pause_acked_ = 0;
   bool paused_ = false;
+  bool refreshing_ = false;  // a resume was seen and the limits are being read
   bool fault_recorded_ = false;
   bool memory_gone_ = false;  // a memory error ended the context
   bool rings_ok_ = false;     // the ring areas of this generation passed the checks

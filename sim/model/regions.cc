@@ -1,12 +1,12 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/model/regions.h"
 
-#include <new>
+#include <algorithm>
+#include <utility>
 
 namespace merapi::sim {
 
 void HostBits::take(const uint64_t* words, uint64_t count, uint64_t last_mask) {
-  clear();
   auto word = [&](uint64_t i) { return i + 1 == count ? words[i] & last_mask : words[i]; };
   uint64_t i = 0;
   for (; i + 8 <= count; i += 8) {
@@ -35,14 +35,6 @@ void HostBits::take(const uint64_t* words, uint64_t count, uint64_t last_mask) {
   }
 }
 
-void HostBits::clear() {
-  index_ = {};
-  bits_ = {};
-  dense_ = {};
-  cursor_ = 0;
-  population_ = 0;
-}
-
 WordSpan words_of(const Geometry& g, uint64_t start, uint64_t limit) {
   WordSpan span;
   int shift = g.alignment_log2 + 6;
@@ -58,42 +50,87 @@ void Regions::begin(const WindowMemory& memory, const Geometry* geometry, uint64
   memory_ = memory;
   geometry_ = geometry;
   bitmap_ = bitmap;
-  uint32_t count = geometry->region_count;
-  edges_.assign(count + 1, RegionEdge{0, ~uint64_t{0}});
-  state_.assign(count, RegionState::kUnopened);
-  host_.clear();
+  edges_.begin(uint64_t{geometry->region_count} + 1);
+  state_.begin(geometry->region_count);
   chunk_shift_ = uint8_t(geometry->alignment_log2 + 6 + 6);
-  uint64_t chunks = (geometry->heap_bytes >> chunk_shift_) + 1;
-  if (flag_words_ != (chunks + 63) / 64 || flagged_ != 0) {
-    flag_words_ = (chunks + 63) / 64;
-    flags_.reset(static_cast<uint64_t*>(std::calloc(flag_words_, sizeof(uint64_t))));
-    if (flags_ == nullptr) throw std::bad_alloc();
-    flagged_ = 0;
-  }
+  flag_words_ = ((geometry->heap_bytes >> chunk_shift_) + 1 + 63) / 64;
+  flags_.begin(flag_words_);
+  region_pieces_log2_ = 0;
+  while (piece_words() << region_pieces_log2_ < geometry->region_words()) region_pieces_log2_++;
+  rewind_host();
+  opening_ = {};
+  flagged_ = 0;
   host_population_ = 0;
   next_flag_word_ = 0;
 }
 
-Fault Regions::open(uint32_t region) {
-  RegionState& state = state_[region];
-  if (state != RegionState::kUnopened && state != RegionState::kCommanded) return {};
-  uint64_t limit;
-  if (Fault f = latch_limit(memory_, *geometry_, region, &limit)) return f;
-  WordSpan span = words_of(*geometry_, start(region), limit);
-  if (span.count != 0) {
-    HostBits& host = host_[region];
-    host.take(bitmap_ + span.first, span.count, span.last_mask);
-    host_population_ += host.population();
+bool Regions::clear_some() {
+  constexpr int kPieces = 1024;
+  for (int i = 0; i < kPieces && !host_.empty(); i++) host_.erase(host_.begin());
+  return host_.empty() && edges_.clear_some() && state_.clear_some() && flags_.clear_some();
+}
+
+Fault Regions::open(uint32_t region, bool* open) {
+  *open = is_open(region);
+  if (*open) return {};
+  Opening opening{region, 0, 0};
+  if (Fault f = latch_limit(memory_, *geometry_, region, &opening.limit)) return f;
+  if (words_of(*geometry_, start(region), opening.limit).count > pieces_at_once_ * piece_words()) return {};
+  return open_part(&opening, pieces_at_once_ * piece_words(), open);
+}
+
+Fault Regions::open_some(uint32_t region, bool* open) {
+  *open = is_open(region);
+  if (*open) return {};
+  if (opening_.region != region) {
+    Opening opening{region, 0, 0};
+    if (Fault f = latch_limit(memory_, *geometry_, region, &opening.limit)) return f;
+    opening_ = opening;
   }
-  lines_read_ += lines_of_words(span.first, span.first + span.count);
-  edges_[region].limit = limit;
-  if (state == RegionState::kCommanded) {
-    edges_[region].leave_from = start(region);
-    state = RegionState::kPending;
-  } else {
-    state = RegionState::kPlain;
-  }
+  if (Fault f = open_part(&opening_, kPiecesOfAPart * piece_words(), open)) return f;
+  if (*open) opening_ = {};
   return {};
+}
+
+Fault Regions::open_part(Opening* opening, uint64_t most, bool* open) {
+  const uint32_t region = opening->region;
+  const WordSpan span = words_of(*geometry_, start(region), opening->limit);
+  const uint64_t end = std::min(span.count, opening->words + most);
+  lines_read_ += lines_of_words(span.first + opening->words, span.first + end);
+  for (uint64_t at = opening->words; at < end; at += piece_words()) {
+    const uint64_t count = std::min(piece_words(), end - at);
+    HostBits bits;
+    bits.take(bitmap_ + span.first + at, count, at + count == span.count ? span.last_mask : ~uint64_t{0});
+    if (bits.population() == 0) continue;
+    host_population_ += bits.population();
+    host_.emplace(first_piece(region) + (at >> piece_log2_), std::move(bits));
+  }
+  opening->words = end;
+  *open = end == span.count;
+  if (!*open) return {};
+  RegionState& state = state_[region];
+  const bool commanded = state == RegionState::kCommanded;
+  edges_[region] = {opening->limit, commanded ? start(region) : ~uint64_t{0}};
+  state = commanded ? RegionState::kPending : RegionState::kPlain;
+  return {};
+}
+
+bool Regions::has_host_bits(uint32_t region) const {
+  auto piece = host_.lower_bound(first_piece(region));
+  return piece != host_.end() && piece->first < first_piece(region) + (uint64_t{1} << region_pieces_log2_);
+}
+
+void Regions::forget_host_bits(uint32_t region) {
+  const uint64_t first = first_piece(region);
+  host_.erase(host_.lower_bound(first), host_.lower_bound(first + (uint64_t{1} << region_pieces_log2_)));
+  rewind_host();
+}
+
+void Regions::look_up(uint64_t piece) {
+  piece_at_ = piece;
+  auto found = host_.find(piece);
+  piece_found_ = found != host_.end() ? &found->second : nullptr;
+  if (piece_found_ != nullptr) piece_found_->rewind();
 }
 
 void Regions::command(uint32_t region) {
@@ -108,7 +145,7 @@ void Regions::swept(uint32_t region) {
 }
 
 Fault Regions::refresh_one(uint32_t region, bool* fell) {
-  if (state_[region] == RegionState::kUnopened || state_[region] == RegionState::kCommanded) return {};
+  if (!is_open(region)) return {};
   uint64_t limit;
   if (Fault f = latch_limit(memory_, *geometry_, region, &limit)) return f;
   if (limit < edges_[region].limit) *fell = true;
@@ -116,10 +153,25 @@ Fault Regions::refresh_one(uint32_t region, bool* fell) {
   return {};
 }
 
-Fault Regions::refresh(bool* fell) {
-  *fell = false;
-  for (uint32_t r = 0; r < geometry_->region_count; r++) {
-    if (Fault f = refresh_one(r, fell)) return f;
+Fault Regions::refresh_some(uint32_t* next, bool* fell) {
+  constexpr uint32_t kRegions = 16384;
+  if (*next == 0 && opening_.region != ~0u) {
+    uint64_t limit;
+    if (Fault f = latch_limit(memory_, *geometry_, opening_.region, &limit)) return f;
+    if (limit != opening_.limit) {
+      // Its bits may have gone with it; the host clears none of another region.
+      const uint64_t first = first_piece(opening_.region);
+      const uint64_t end = first + (uint64_t{1} << region_pieces_log2_);
+      for (auto i = host_.lower_bound(first); i != host_.end() && i->first < end; i++) {
+        host_population_ -= i->second.population();
+      }
+      forget_host_bits(opening_.region);
+      opening_ = {};
+    }
+  }
+  const uint32_t end = *next + std::min(kRegions, geometry_->region_count - *next);
+  for (; *next != end; ++*next) {
+    if (Fault f = refresh_one(*next, fell)) return f;
   }
   return {};
 }

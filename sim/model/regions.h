@@ -1,27 +1,25 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // Per-region state of a cycle: the limit, which marks the sweep may still be left with, and which marks are the
-// host's. The reasons are in tracer.h. Of a heap that is reserved and not in use a region costs some bytes and its
-// chunks none: a cycle begins within the time that a host waits for a sign of life.
+// host's. The reasons are in tracer.h. A region that nothing touches costs nothing, and nothing here goes over all
+// regions, or over a region of any size, in one piece: a host waits for a pause as long as the device's patience.
 #ifndef MERAPI_SIM_MODEL_REGIONS_H_
 #define MERAPI_SIM_MODEL_REGIONS_H_
 
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
-#include <unordered_map>
+#include <map>
 #include <vector>
 
 #include "sim/model/geometry.h"
+#include "sim/model/lazy_table.h"
 
 namespace merapi::sim {
 
-// Mark bits that were set when a region was opened, by bitmap word relative to the region's first. Stored sparse or
-// dense, whichever is smaller: at most 1/64 of the region's bytes.
+// Mark bits of a piece of the bitmap that were set when its region was opened, by bitmap word relative to the piece's
+// first. Stored sparse or dense, whichever is smaller: at most 1/64 of the heap's bytes.
 class HostBits {
  public:
   void take(const uint64_t* words, uint64_t count, uint64_t last_mask);
-  void clear();
   // Bits of `word`. Calls must come with ascending words after rewind().
   uint64_t at(uint32_t word) {
     if (!dense_.empty()) return word < dense_.size() ? dense_[word] : 0;
@@ -41,8 +39,9 @@ class HostBits {
 
 // What the loop reads for every reference; one more entry than regions, with limit 0, for references outside.
 struct RegionEdge {
-  uint64_t limit = 0;       // heap offset; 0 while the region is unopened
-  uint64_t leave_from = 0;  // a newly marked object at or above this is found by the sweep; ~0: by nobody
+  uint64_t limit = 0;  // heap offset; 0 while the region is unopened
+  // A newly marked object at or above this is found by the sweep; ~0: by nobody. Nothing while the region is unopened.
+  uint64_t leave_from = 0;
 };
 
 enum class RegionState : uint8_t {
@@ -56,22 +55,42 @@ enum class RegionState : uint8_t {
 
 class Regions {
  public:
-  // A new cycle: everything unopened. The geometry must outlive the cycle.
-  void begin(const WindowMemory& memory, const Geometry* geometry, uint64_t* bitmap);
+  Regions(uint8_t piece_log2, uint32_t pieces_at_once) : piece_log2_(piece_log2), pieces_at_once_(pieces_at_once) {}
 
-  // Read the region's limit and its bits, unless that was done. `state` becomes kPlain or kPending.
-  Fault open(uint32_t region);
+  // A new cycle: everything unopened once clear_some() has said so, and nothing else is called before. The geometry
+  // must outlive the cycle.
+  void begin(const WindowMemory& memory, const Geometry* geometry, uint64_t* bitmap);
+  bool clear_some();
+
+  bool is_open(uint32_t region) const {
+    return state_[region] != RegionState::kUnopened && state_[region] != RegionState::kCommanded;
+  }
+  // Read the region's limit and its bits, if these are not too many; `open` says whether that was done, now or before.
+  // `state` is then kPlain or kPending.
+  Fault open(uint32_t region, bool* open);
+  // Likewise some of the bits of a large region. Of one such region at a time: until `open`.
+  Fault open_some(uint32_t region, bool* open);
   // A TRACE_REGION was accepted for it.
   void command(uint32_t region);
   void swept(uint32_t region);
-  // Read the limits of opened regions again (after a pause); `fell` says whether one did.
-  Fault refresh(bool* fell);
+  // Read the limits of opened regions from `*next` on again (after a pause), some of them; `fell` becomes true if one
+  // did. The first part is also that of a region which is being opened: with another limit that begins again.
+  Fault refresh_some(uint32_t* next, bool* fell);
   // The same for one region.
   Fault refresh_one(uint32_t region, bool* fell);
 
   RegionEdge* edges() { return edges_.data(); }
   RegionState state(uint32_t region) const { return state_[region]; }
-  HostBits& host_bits(uint32_t region) { return host_[region]; }
+  // Whether the host had marked anything in an opened region.
+  bool has_host_bits(uint32_t region) const;
+  // The host's bits of a word of that region. Calls must come with ascending words after rewind_host().
+  uint64_t host_word(uint32_t region, uint64_t word) {
+    const uint64_t piece = first_piece(region) + (word >> piece_log2_);
+    if (piece != piece_at_) look_up(piece);
+    return piece_found_ != nullptr ? piece_found_->at(uint32_t(word & (piece_words() - 1))) : 0;
+  }
+  void rewind_host() { piece_at_ = ~uint64_t{0}; }
+  void forget_host_bits(uint32_t region);
   uint64_t start(uint32_t region) const { return uint64_t{region} << geometry_->region_log2; }
   uint64_t limit(uint32_t region) const { return edges_[region].limit; }
 
@@ -94,19 +113,34 @@ class Regions {
   void take_chunk(uint64_t* offset, uint64_t* bytes);
 
  private:
+  const uint8_t piece_log2_;
+  const uint32_t pieces_at_once_;
   WindowMemory memory_;
   const Geometry* geometry_ = nullptr;
   uint64_t* bitmap_ = nullptr;
-  std::vector<RegionEdge> edges_;
-  std::vector<RegionState> state_;
-  struct Free {
-    void operator()(void* memory) const { std::free(memory); }
+  // Of a region with more pieces than are read at once.
+  static constexpr uint64_t kPiecesOfAPart = 4;
+  // A large region that is being opened: its limit, and the words that were read.
+  struct Opening {
+    uint32_t region = ~0u;
+    uint64_t limit = 0, words = 0;
   };
 
-  std::unordered_map<uint32_t, HostBits> host_;  // of opened regions
-  std::unique_ptr<uint64_t[], Free> flags_;      // untouched pages cost nothing
+  Fault open_part(Opening* opening, uint64_t most, bool* open);
+  uint64_t piece_words() const { return uint64_t{1} << piece_log2_; }
+  void look_up(uint64_t piece);
+  uint64_t first_piece(uint32_t region) const { return uint64_t{region} << region_pieces_log2_; }
+
+  LazyTable<RegionEdge> edges_;
+  LazyTable<RegionState> state_;
+  LazyTable<uint64_t> flags_;
   uint64_t flag_words_ = 0;
   uint64_t flagged_ = 0;
+  std::map<uint64_t, HostBits> host_;  // by piece, those of a region behind each other; only what has bits
+  uint8_t region_pieces_log2_ = 0;
+  uint64_t piece_at_ = ~uint64_t{0};
+  HostBits* piece_found_ = nullptr;
+  Opening opening_;
   uint64_t host_population_ = 0;
   uint64_t lines_read_ = 0;
   size_t next_flag_word_ = 0;

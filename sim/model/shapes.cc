@@ -25,6 +25,10 @@ Shapes::Result Shapes::lookup(uint64_t klass_word) {
   }
   merapi_shape raw;
   if (!read_slot(klass_word, &raw)) return {Found::kAbsent, nullptr, false};
+  if (raw.kind == MERAPI_SHAPE_KIND_INSTANCE && raw.block_count > kMostBlocks &&
+      raw.block_count <= uint64_t{raw.size_words} * 8 / geometry_->oop_bytes) {
+    return {Found::kAbsent, nullptr, false};
+  }
   Shape shape;
   if (!translate(raw, &shape)) return {Found::kBad, nullptr, false, raw.kind};
   table_.emplace(klass_word, shape);

@@ -47,6 +47,10 @@ struct alignas(64) Shape {
 class Shapes {
  public:
   static constexpr int kCacheLog2 = 8;
+  static constexpr size_t kMostShapes = 1 << 17;
+  // Reference blocks that are read at once. Where these ascend, more of them have offsets that the contract lets a
+  // device have no shape for.
+  static constexpr uint32_t kMostBlocks = 1 << 22;
 
   enum class Found { kHit, kLoaded, kAbsent, kBad };
   struct Result {
@@ -59,6 +63,8 @@ class Shapes {
   // Drop everything and use this geometry from now on. It must outlive its use.
   void begin(const Geometry* geometry);
   void invalidate();
+  // More than may be dropped in one piece of work.
+  bool too_many() const { return table_.size() > kMostShapes; }
 
   // Slot of the direct-mapped cache for a klass word; the caller compares klass_word itself.
   const Shape& cached(uint64_t klass_word) const { return cache_[slot_of(klass_word)]; }

@@ -249,9 +249,9 @@ struct Loop {
       }
       h.sweep_base = index << (alignment_log2() + 6);
       h.sweep_counted = t.segment_counted_;
-      if (t.segment_host_ != nullptr) {
+      if (t.segment_has_host_) {
         uint64_t first = t.geometry_.region_words() * t.segment_region_;
-        h.sweep_counted = t.segment_host_->at(uint32_t(index - first));
+        h.sweep_counted = t.regions_.host_word(t.segment_region_, index - first);
         if (t.segment_is_chunk_) {
           // Marks of the host in a region that it never gave for tracing are not greys.
           word &= ~h.sweep_counted;

@@ -11,11 +11,16 @@ constexpr uint64_t kNoObject = ~uint64_t{0};
 // them misses the cache.
 constexpr uint64_t kBlock = 256;
 constexpr size_t kMaxPartials = 1024;
+// Regions that are told at once that they are commanded.
+constexpr uint32_t kToldAtOnce = 4096;
 
 }  // namespace
 
 Tracer::Tracer(const WindowMemory& memory, const TracerOptions& options, Completions* completions)
-    : memory_(memory), options_(options), completions_(completions) {
+    : memory_(memory),
+      options_(options),
+      completions_(completions),
+      regions_(options.piece_log2, options.pieces_at_once) {
   options_.stack_entries = std::max(options_.stack_entries, 2u);
   stack_.reset(new uint64_t[options_.stack_entries]);  // untouched pages cost nothing
   partials_.reserve(64);
@@ -28,8 +33,13 @@ void Tracer::begin(const Geometry& geometry, uint32_t bitmap) {
   loops_ = choose(geometry_, options_.strict);
   shapes_.begin(&geometry_);
   regions_.begin(memory_, &geometry_, bitmap_);
-  edges_ = regions_.edges();
   forget_counts();
+}
+
+bool Tracer::clear_some() {
+  if (!regions_.clear_some()) return false;
+  edges_ = regions_.edges();
+  return true;
 }
 
 void Tracer::forget_counts() {
@@ -46,9 +56,11 @@ void Tracer::drop() {
   partials_.clear();
   spilled_ = 0;
   slices_.clear();
-  slices_swept_ = 0;
+  slices_swept_ = slices_told_ = 0;
+  waiting_.clear();
+  wanted_ = kNoRegion;
   in_segment_ = false;
-  segment_host_ = nullptr;
+  segment_has_host_ = false;
   segment_edge_ = &no_edge_;
   chunk_at_ = chunk_end_ = 0;
   check_stale_ = false;
@@ -88,7 +100,13 @@ void Tracer::enqueue_reference(uint64_t offset, uint64_t object) {
     return fail(MERAPI_FAULT_BAD_REFERENCE, address(offset), object == kNoObject ? 0 : address(object));
   }
   uint32_t region = uint32_t(offset >> geometry_.region_log2);
-  if (Fault f = regions_.open(region)) return fail(f.code, f.address, f.detail);
+  bool open;
+  if (Fault f = regions_.open(region, &open)) return fail(f.code, f.address, f.detail);
+  if (!open) {
+    waiting_.push_back(offset);
+    hot_.work = 0;
+    return;
+  }
   if (offset >= edges_[region].limit) {
     slow_.above++;
     return;
@@ -101,8 +119,30 @@ Tracer::Exit Tracer::settle() { return loops_.settle(*this); }
 
 Tracer::Exit Tracer::run(int64_t work) {
   if (fault_) return Exit::kFault;
+  // Held pointers into the shapes are of one run.
+  if (shapes_.too_many()) shapes_.invalidate();
+  mark_commanded();
+  if (waits()) {
+    open_some();
+    return fault_ ? Exit::kFault : Exit::kBudget;
+  }
   hot_.work = work;
   return loops_.run(*this);
+}
+
+// A part of the region that is waited for. When that is open, what waits for it goes on.
+void Tracer::open_some() {
+  const uint32_t region = wanted_ != kNoRegion ? wanted_ : uint32_t(waiting_.front() >> geometry_.region_log2);
+  bool open;
+  if (Fault f = regions_.open_some(region, &open)) return fail(f.code, f.address, f.detail);
+  if (!open) return;
+  if (region == wanted_) wanted_ = kNoRegion;
+  std::vector<uint64_t> references;
+  references.swap(waiting_);
+  for (uint64_t offset : references) {
+    if (hot_.references_tail - hot_.references_head >= kReferenceQueue / 2) loops_.settle(*this);
+    enqueue_reference(offset, kNoObject);
+  }
 }
 
 // --------------------------------------------------------------- objects
@@ -294,8 +334,18 @@ bool Tracer::refill() {
 // ----------------------------------------------------------------- sweep
 
 void Tracer::command(uint32_t first, uint32_t count) {
-  for (uint32_t r = first; r < first + count; r++) regions_.command(r);
-  slices_.push_back({first, first + count});
+  slices_.push_back({first, first + count, first});
+  mark_commanded();
+}
+
+// A region may hear late that it is commanded: until then what is marked in it is pushed.
+void Tracer::mark_commanded() {
+  slices_told_ = std::max(slices_told_, slices_swept_);
+  if (slices_told_ == slices_swept_ + slices_.size()) return;
+  Slice& slice = slices_[slices_told_ - slices_swept_];
+  const uint32_t end = slice.told + std::min(kToldAtOnce, slice.end - slice.told);
+  while (slice.told != end) regions_.command(slice.told++);
+  if (end == slice.end) slices_told_++;
 }
 
 // Called when nothing is in flight and the stack is empty. False: nothing is left at all.
@@ -311,9 +361,9 @@ void Tracer::end_segment() {
   in_segment_ = false;
   if (!segment_is_chunk_) {
     regions_.swept(segment_region_);
-    regions_.host_bits(segment_region_).clear();
+    regions_.forget_host_bits(segment_region_);
   }
-  segment_host_ = nullptr;
+  segment_has_host_ = false;
   segment_edge_ = &no_edge_;
 }
 
@@ -343,8 +393,8 @@ bool Tracer::next_segment() {
     uint64_t end = std::min(chunk_at_, edges_[region].limit);
     if (end <= start) continue;  // unopened regions have limit 0
     segment_is_chunk_ = true;
-    segment_host_ = regions_.state(region) == RegionState::kPlain ? &regions_.host_bits(region) : nullptr;
-    if (segment_host_ != nullptr) segment_host_->rewind();
+    segment_has_host_ = regions_.state(region) == RegionState::kPlain;
+    regions_.rewind_host();
     segment_host_only_ = false;
     segment_counted_ = ~uint64_t{0};
     segment_edge_ = &no_edge_;
@@ -359,25 +409,32 @@ bool Tracer::next_segment() {
       continue;
     }
     if (hot_.work <= 0) return true;
-    uint32_t region = slice.next++;
-    bool fell = false;
-    Fault f = regions_.open(region);
-    if (!f) f = regions_.refresh_one(region, &fell);
+    uint32_t region = slice.next;
+    if (slice.told <= region) {
+      regions_.command(region);
+      slice.told = region + 1;
+    }
+    bool open = false, fell = false;
+    Fault f = regions_.open(region, &open);
+    if (!f && open) f = regions_.refresh_one(region, &fell);
     if (f) {
       fail(f.code, f.address, f.detail);
       return true;
     }
+    if (!open) {
+      wanted_ = region;
+      hot_.work = 0;
+      return true;
+    }
+    slice.next++;
     if (fell) check_stale_ = true;
     RegionState state = regions_.state(region);
     segment_is_chunk_ = false;
     segment_host_only_ = state == RegionState::kHostOnly || state == RegionState::kPlain;
     bool again = state == RegionState::kSwept;
     segment_counted_ = again ? ~uint64_t{0} : 0;
-    segment_host_ = nullptr;
-    if (!again && (segment_host_only_ || regions_.host_bits(region).population() != 0)) {
-      segment_host_ = &regions_.host_bits(region);
-      segment_host_->rewind();
-    }
+    segment_has_host_ = !again && (segment_host_only_ || regions_.has_host_bits(region));
+    regions_.rewind_host();
     segment_edge_ = state == RegionState::kPending ? &edges_[region] : &no_edge_;
     start_segment(region, regions_.start(region), edges_[region].limit);
     if (hot_.sweep_next < hot_.sweep_end) return true;
@@ -396,7 +453,7 @@ bool Tracer::next_segment() {
 bool Tracer::busy() const {
   return hot_.top != 0 || hot_.partials != 0 || hot_.objects_head != hot_.objects_tail ||
          hot_.references_head != hot_.references_tail || hot_.sweep_bits != 0 || hot_.sweep_next < hot_.sweep_end ||
-         spilled_ != 0 || !slices_.empty() || chunk_at_ < chunk_end_ || regions_.flagged() != 0;
+         spilled_ != 0 || !slices_.empty() || waits() || chunk_at_ < chunk_end_ || regions_.flagged() != 0;
 }
 
 // ---------------------------------------------------------------- pauses
@@ -421,10 +478,22 @@ void Tracer::trim_segment() {
   }
 }
 
-void Tracer::refresh() {
-  bool fell;
-  if (Fault f = regions_.refresh(&fell)) return fail(f.code, f.address, f.detail);
-  if (!fell) return;
+void Tracer::begin_refresh() {
+  refresh_next_ = 0;
+  refresh_fell_ = false;
+}
+
+bool Tracer::refresh_some() {
+  if (Fault f = regions_.refresh_some(&refresh_next_, &refresh_fell_)) {
+    fail(f.code, f.address, f.detail);
+    return true;
+  }
+  if (refresh_next_ != geometry_.region_count) return false;
+  if (refresh_fell_) drop_stale();
+  return true;
+}
+
+void Tracer::drop_stale() {
   check_stale_ = true;
   slow_.limits_fell++;
   uint32_t tail = hot_.references_head;

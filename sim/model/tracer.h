@@ -102,6 +102,9 @@ struct TracerOptions {
   int64_t slice = 1024;
   // How long step() goes on before it returns.
   uint64_t step_ns = 2'000'000;
+  // Words of the bitmap whose host bits are kept together, and how many such pieces of a region are read at once.
+  uint8_t piece_log2 = 11;
+  uint32_t pieces_at_once = 32;
   // For tests of hosts, who must take it from any device: no klass has a shape here, and each DEFER comes twice.
   bool forgetful = false;
 };
@@ -116,8 +119,10 @@ class Tracer {
 
   Tracer(const WindowMemory& memory, const TracerOptions& options, Completions* completions);
 
-  // A new cycle on bitmap 0 or 1. The geometry is copied.
+  // A new cycle on bitmap 0 or 1, once clear_some() has said that nothing of the one before is left. The geometry is
+  // copied.
   void begin(const Geometry& geometry, uint32_t bitmap);
+  bool clear_some();
   // Drop everything that is held. What was counted stays until the next cycle or handshake.
   void drop();
   void forget_counts();
@@ -134,8 +139,12 @@ class Tracer {
   Exit run(int64_t work);
   // Mark everything in the reference queue (before a FENCE is answered).
   Exit settle();
-  // Limits may have changed: read them again and drop held greys that lie at or above them.
-  void refresh();
+  // References wait for a large region that is being opened, those of earlier GREYs among them.
+  bool waits() const { return wanted_ != kNoRegion || !waiting_.empty(); }
+  // Limits may have changed: read them again and drop held greys that lie at or above them. Nothing else is called
+  // between begin_refresh() and the refresh_some() that is the last.
+  void begin_refresh();
+  bool refresh_some();
   void invalidate_shapes() { shapes_.invalidate(); }
   // Shapes may have been replaced in a pause: nothing goes on by one of before. Arrays keep their place: they may be
   // too long for the time between two pauses.
@@ -168,6 +177,9 @@ class Tracer {
   void begin_partial(uint64_t object, uint64_t at, uint64_t count, uint64_t klass_word);
   void next_run(Partial* partial);
   bool count_if_primitive(uint64_t offset);
+  void open_some();
+  void mark_commanded();
+  void drop_stale();
   void make_room();
   void drop_grey(uint64_t grey);
   bool more();
@@ -212,17 +224,26 @@ class Tracer {
   std::vector<Partial> partials_;
   uint64_t spilled_ = 0;  // words in the spill area
 
+  // References to regions that are too large to be opened at once, and the one that the sweep has come to.
+  static constexpr uint32_t kNoRegion = ~0u;
+  std::vector<uint64_t> waiting_;
+  uint32_t wanted_ = kNoRegion;
+  uint32_t refresh_next_ = 0;
+  bool refresh_fell_ = false;
+
   struct Slice {
     uint32_t next, end;
+    uint32_t told;  // Regions knows that those before are commanded
   };
   std::deque<Slice> slices_;
   uint64_t slices_swept_ = 0;
+  uint64_t slices_told_ = 0;  // since begin()
   bool in_segment_ = false;
   bool segment_is_chunk_ = false;
   uint32_t segment_region_ = 0;
-  uint64_t segment_first_ = 0;        // word of the bitmap
-  uint64_t segment_end_ = 0;          // heap offset
-  HostBits* segment_host_ = nullptr;  // null: segment_counted_ says it for every bit
+  uint64_t segment_first_ = 0;     // word of the bitmap
+  uint64_t segment_end_ = 0;       // heap offset
+  bool segment_has_host_ = false;  // else segment_counted_ says it for every bit
   uint64_t segment_counted_ = 0;
   bool segment_host_only_ = false;
   uint64_t segment_last_mask_ = 0;

@@ -34,6 +34,10 @@ std::unique_ptr<TracedDevice> make_model_device(Window* window, Random* r, const
   o.use_spill = !knobs.no_spill;
   o.slice = int64_t(r->percent(50) ? r->between(1, 40) : r->between(40, 2000));
   o.step_ns = 0;
+  if (r->percent(50)) {
+    o.piece_log2 = uint8_t(r->between(3, 5));
+    o.pieces_at_once = uint32_t(r->between(1, 4));
+  }
   return std::make_unique<ModelDevice>(window, o);
 }
 

@@ -20,7 +20,9 @@
 
 int merapi_configure(struct merapi_window* window, const struct merapi_config* config, struct merapi_error* error) {
   if (window->readonly) return merapi_fail(error, -EINVAL, "the window was opened to inspect it only");
-  int status = merapi_config_check(config, &window->layout, error);
+  int status = merapi_own(window, error);
+  if (status < 0) return status;
+  status = merapi_config_check(config, &window->layout, error);
   if (status < 0) return status;
   if (!window->ops_replaced && merapi_mapping_ops(config->coherence) == NULL)
     return merapi_fail(error, -EINVAL,
@@ -136,7 +138,9 @@ static int check_identity(struct merapi_window* window, struct merapi_error* err
 
 static int handshake(struct merapi_window* window, uint64_t timeout_us, struct merapi_error* error) {
   const uint64_t deadline = merapi_deadline_ns(timeout_us);
-  int status = window->transport->connect != NULL ? window->transport->connect(window, error) : 0;
+  merapi_descriptors_begin();
+  const int status = window->transport->connect != NULL ? window->transport->connect(window, error) : 0;
+  merapi_descriptors_end();
   if (status < 0) return status;
   reset(window);
   const uint64_t generation = atomic_load(&window->generation) + 1;
@@ -157,8 +161,10 @@ static int handshake(struct merapi_window* window, uint64_t timeout_us, struct m
 
 int merapi_attach(struct merapi_window* window, uint64_t timeout_us, struct merapi_error* error) {
   if (window->readonly) return merapi_fail(error, -EINVAL, "the window was opened to inspect it only");
+  int status = merapi_own(window, error);
+  if (status < 0) return status;
   merapi_revoke(window);
-  const int status = handshake(window, timeout_us, error);
+  status = handshake(window, timeout_us, error);
   if (status < 0) {
     merapi_revoke(window);
     return status;

@@ -82,6 +82,8 @@ int merapi_image_check(struct merapi_image* image, struct merapi_error* error) {
 int merapi_image_load(struct merapi_image* image, struct merapi_window* window, struct merapi_error* error) {
   const struct merapi_image_header* header = &image->header;
   if (window->readonly) return merapi_fail(error, -EINVAL, "the window was opened to inspect it only");
+  int status = merapi_own(window, error);
+  if (status < 0) return status;
   if (atomic_load(&window->attached))
     return merapi_fail(error, -EBUSY, "expected a window without a device, found one; revoke it first");
   if (window->bytes < header->window_bytes)
@@ -89,8 +91,7 @@ int merapi_image_load(struct merapi_image* image, struct merapi_window* window, 
                        "expected a window of at least %" PRIu64 " bytes for %s, found %" PRIu64
                        "; open one with merapi_image_geometry",
                        header->window_bytes, image->path, window->bytes);
-  int status = merapi_image_check(image, error);
-  if (status < 0) return status;
+  if ((status = merapi_image_check(image, error)) < 0) return status;
 
   status = merapi_quiesce(window, error);
   /* Handed over as it is written when the window that was there or the one to come is not coherent. */

@@ -246,7 +246,8 @@ static bool is_file_of(const struct merapi_window* window, const char* path) {
 int merapi_image_save(struct merapi_window* window, const char* path, uint32_t bitmap,
                       const struct merapi_answers* answers, const char* json, struct merapi_error* error) {
   if (bitmap > 1) return merapi_fail(error, -EINVAL, "expected bitmap 0 or 1, found %" PRIu32, bitmap);
-  int status = answers != NULL ? check_answers(answers, error) : 0;
+  int status = merapi_own(window, error);
+  if (status == 0 && answers != NULL) status = check_answers(answers, error);
   if (status < 0) return status;
   if (is_file_of(window, path))
     return merapi_fail(error, -EINVAL,

@@ -5,6 +5,7 @@
 #ifndef MERAPI_INTERNAL_H
 #define MERAPI_INTERNAL_H
 
+#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
@@ -57,7 +58,15 @@ struct merapi_shape_state {
   uint64_t* line_taken; /* one bit per line */
 };
 
+/* What a forked child must not keep; first member of what it describes. */
+struct merapi_held {
+  struct merapi_held *next, **link; /* link NULL: not in the list */
+  void (*forsake)(struct merapi_held*);
+  bool forked; /* this is a child's copy */
+};
+
 struct merapi_window {
+  struct merapi_held held;
   const struct merapi_transport* transport;
   char* path;
   int fd;
@@ -102,6 +111,7 @@ struct merapi_window {
 };
 
 static inline bool merapi_gone(struct merapi_window* window) {
+  if (window->held.forked) return true;
   return window->transport->gone != NULL && window->transport->gone(window);
 }
 
@@ -169,6 +179,23 @@ static inline void merapi_publish32(struct merapi_window* w, uint32_t* to, uint3
 static inline void merapi_publish64(struct merapi_window* w, uint64_t* to, uint64_t value) {
   w->ops.publish(w->ops.context, to, value, sizeof value);
 }
+
+/* fork.c */
+/* Around what makes and closes descriptors and puts them where the child finds them: no fork happens meanwhile. Neither
+ * waits for anybody in between. A negative errno when there is no telling of forks (and still to be ended). */
+int merapi_descriptors_begin(void);
+void merapi_descriptors_end(void);
+/* In between. `forsake` is called in the child, where it takes out what is the parent's. */
+void merapi_hold(struct merapi_held* held, void (*forsake)(struct merapi_held*));
+void merapi_let_go(struct merapi_held* held);
+void merapi_forsake_fd(int* fd);
+void merapi_forsake_memory(void* address, size_t bytes);
+/* Why there is no device. */
+static inline int merapi_detached(const struct merapi_window* window) {
+  return window->held.forked ? -ECHILD : -ENODEV;
+}
+/* 0, or -ECHILD and why. */
+int merapi_own(const struct merapi_window* window, struct merapi_error* error);
 
 /* ops.c: operations for a mapping in the given mode; NULL when this processor has none. */
 const struct merapi_ops* merapi_mapping_ops(uint8_t coherence);

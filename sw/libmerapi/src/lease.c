@@ -59,6 +59,14 @@ static int make_larger(int fd, const char* path, uint64_t bytes, struct merapi_e
   return code < 0 ? code : merapi_file_grow(fd, path, bytes, error);
 }
 
+/* In a child of the device's process: what the lease is of is not touched by it. */
+static void forsake(struct merapi_held* held) {
+  struct merapi_lease* const lease = (struct merapi_lease*)(void*)held;
+  merapi_forsake_fd(&lease->fd);
+  merapi_forsake_fd(&lease->connection);
+  merapi_forsake_memory(lease->base, lease->bytes);
+}
+
 /* Own `fd` (and `connection`, may be -1): lock, map, and make a lease; closes both on error. */
 int merapi_lease_make(int fd, int connection, const char* path, struct merapi_part part, struct merapi_lease** lease,
                       struct merapi_error* error) {
@@ -93,6 +101,7 @@ int merapi_lease_make(int fd, int connection, const char* path, struct merapi_pa
   made->connection = connection;
   made->base = base;
   made->bytes = part.bytes;
+  merapi_hold(&made->held, forsake);
   *lease = made;
   return 0;
 }
@@ -100,23 +109,27 @@ int merapi_lease_make(int fd, int connection, const char* path, struct merapi_pa
 int merapi_serve_part(const char* path, uint64_t offset, uint64_t bytes, struct merapi_lease** lease,
                       struct merapi_error* error) {
   *lease = NULL;
-  const int fd = merapi_fd_above_stdio(open(path, O_RDWR | MERAPI_OPEN_ANYTHING));
-  if (fd < 0) {
-    const int code = errno;
-    return merapi_fail(error, -code, "expected a window file or devdax device at %s, found: %s", path, strerror(code));
-  }
   const struct merapi_part part = {.offset = offset, .bytes = bytes};
-  return merapi_lease_make(fd, -1, path, part, lease, error);
+  merapi_descriptors_begin();
+  const int fd = merapi_fd_above_stdio(open(path, O_RDWR | MERAPI_OPEN_ANYTHING));
+  const int code = errno;
+  const int status = fd < 0 ? merapi_fail(error, -code, "expected a window file or devdax device at %s, found: %s",
+                                          path, strerror(code))
+                            : merapi_lease_make(fd, -1, path, part, lease, error);
+  merapi_descriptors_end();
+  return status;
 }
 
 int merapi_serve_made(const char* path, uint64_t size, uint64_t offset, uint64_t bytes, struct merapi_lease** lease,
                       struct merapi_error* error) {
   *lease = NULL;
   bool created;
+  merapi_descriptors_begin();
   const int fd = merapi_file_create(path, &created);
   const struct merapi_part part = {.offset = offset, .bytes = bytes, .file = size};
   const int status = fd < 0 ? merapi_fail(error, fd, "cannot make %s: %s", path, strerror(-fd))
                             : merapi_lease_make(fd, -1, path, part, lease, error);
+  merapi_descriptors_end();
   if (status < 0 && created && status != -EBUSY) unlink(path); /* busy: somebody else has it now */
   return status;
 }
@@ -127,9 +140,12 @@ int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_er
 
 void merapi_lease_end(struct merapi_lease* lease) {
   if (lease == NULL) return;
+  merapi_descriptors_begin();
   munmap(lease->base, lease->bytes);
-  close(lease->fd);
+  if (lease->fd >= 0) close(lease->fd);
   if (lease->connection >= 0) close(lease->connection);
+  merapi_let_go(&lease->held);
+  merapi_descriptors_end();
   free(lease);
 }
 

@@ -8,6 +8,7 @@
 #include "internal.h"
 
 struct merapi_lease {
+  struct merapi_held held;
   int fd;         /* own open file description: carries the device lock */
   int connection; /* the host's socket, -1 for files and devdax */
   void* base;

@@ -38,6 +38,7 @@ struct silent {
 };
 
 struct merapi_listener {
+  struct merapi_held held;
   int socket;
   int epoll;
   int timer; /* readable from the first deadline on */
@@ -77,13 +78,26 @@ static void forget(struct merapi_listener* listener, int connection) {
   set_timer(listener);
 }
 
+/* In a child of the device's process. The socket's name is the parent's to remove. */
+static void forsake(struct merapi_held* held) {
+  struct merapi_listener* const listener = (struct merapi_listener*)(void*)held;
+  while (listener->count > 0) merapi_forsake_fd(&listener->silent[--listener->count].connection);
+  merapi_forsake_fd(&listener->timer);
+  merapi_forsake_fd(&listener->socket);
+  merapi_forsake_fd(&listener->epoll);
+  listener->path.inode = 0;
+}
+
 int merapi_listen(const char* path, struct merapi_listener** listener, struct merapi_error* error) {
   *listener = NULL;
   struct merapi_listener* made = calloc(1, sizeof *made);
   if (made == NULL) return merapi_fail(error, -ENOMEM, "out of memory");
+  merapi_descriptors_begin();
+  merapi_hold(&made->held, forsake);
   made->socket = merapi_fd_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   made->epoll = merapi_fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
   made->timer = merapi_fd_above_stdio(timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC | TFD_NONBLOCK));
+  merapi_descriptors_end();
   int status;
   if (made->socket < 0 || made->epoll < 0 || made->timer < 0)
     status = merapi_fail(error, -errno, "cannot make a socket: %s", strerror(errno));
@@ -103,10 +117,13 @@ int merapi_listener_fd(const struct merapi_listener* listener) { return listener
 void merapi_listener_close(struct merapi_listener* listener) {
   if (listener == NULL) return;
   merapi_socket_path_remove(&listener->path);
+  merapi_descriptors_begin();
   while (listener->count > 0) close(listener->silent[--listener->count].connection);
   if (listener->timer >= 0) close(listener->timer);
   if (listener->socket >= 0) close(listener->socket);
   if (listener->epoll >= 0) close(listener->epoll);
+  merapi_let_go(&listener->held);
+  merapi_descriptors_end();
   free(listener);
 }
 
@@ -255,8 +272,7 @@ static int take_connection(struct merapi_listener* listener, struct merapi_error
   return 0;
 }
 
-int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error) {
-  *lease = NULL;
+static int take(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error) {
   for (int looks = 0; looks < LOOKS_MAX; looks++) {
     struct epoll_event event;
     const int count = epoll_wait(listener->epoll, &event, 1, 0);
@@ -276,4 +292,15 @@ int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease,
     }
   }
   return -EAGAIN; /* the descriptor stays readable as long as there is more */
+}
+
+int merapi_accept(struct merapi_listener* listener, struct merapi_lease** lease, struct merapi_error* error) {
+  *lease = NULL;
+  if (listener->held.forked)
+    return merapi_fail(error, -ECHILD,
+                       "expected the process that listens at its socket, found a fork of it; listen at another socket");
+  merapi_descriptors_begin();
+  const int status = take(listener, lease, error);
+  merapi_descriptors_end();
+  return status;
 }

@@ -32,7 +32,7 @@ static int wait_for(struct merapi_window* window, bool (*acknowledged)(struct me
     const uint64_t now = merapi_now_ns();
     const uint64_t until = deadline > now + REQUEST_SLICE_NS ? now + REQUEST_SLICE_NS : deadline;
     const bool done = merapi_wait_until(window, acknowledged, value, until, spin, REQUEST_SLICE_NS);
-    if (!atomic_load(&window->attached)) return -ENODEV;
+    if (!atomic_load(&window->attached)) return merapi_detached(window);
     if (done) return 0;
     if (merapi_gone(window)) return -ENODEV;
     if (until == deadline) return -ETIMEDOUT;
@@ -40,7 +40,7 @@ static int wait_for(struct merapi_window* window, bool (*acknowledged)(struct me
 }
 
 int merapi_pause(struct merapi_window* window, uint64_t timeout_us) {
-  if (!atomic_load(&window->attached)) return -ENODEV;
+  if (!atomic_load(&window->attached)) return merapi_detached(window);
   if (window->pause == window->resume) {
     merapi_publish32(window, &merapi_host_request_of(window)->pause, ++window->pause);
     merapi_doorbell(window);
@@ -49,7 +49,7 @@ int merapi_pause(struct merapi_window* window, uint64_t timeout_us) {
 }
 
 int merapi_resume(struct merapi_window* window) {
-  if (!atomic_load(&window->attached)) return -ENODEV;
+  if (!atomic_load(&window->attached)) return merapi_detached(window);
   if (window->resume == window->pause) return 0;
   window->resume = window->pause;
   merapi_publish32(window, &merapi_host_request_of(window)->resume, window->resume);
@@ -58,7 +58,7 @@ int merapi_resume(struct merapi_window* window) {
 }
 
 int merapi_abort(struct merapi_window* window, uint64_t timeout_us) {
-  if (!atomic_load(&window->attached)) return -ENODEV;
+  if (!atomic_load(&window->attached)) return merapi_detached(window);
   struct merapi_host_request* request = merapi_host_request_of(window);
   /* Abort before resume: a paused device must not trace on in between. */
   merapi_publish32(window, &request->abort, ++window->abort);

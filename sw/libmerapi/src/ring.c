@@ -31,12 +31,12 @@ static int64_t submission_room(struct merapi_window* window, uint64_t wanted) {
 }
 
 int merapi_submission_room(struct merapi_window* window) {
-  if (!atomic_load(&window->attached)) return -ENODEV;
+  if (!atomic_load(&window->attached)) return merapi_detached(window);
   return (int)submission_room(window, window->submission_entries);
 }
 
 int merapi_submit(struct merapi_window* window, const struct merapi_submission* entries, int count) {
-  if (!atomic_load(&window->attached)) return -ENODEV;
+  if (!atomic_load(&window->attached)) return merapi_detached(window);
   if (count <= 0) return 0;
   const int64_t room = submission_room(window, (uint64_t)count);
   if (room < 0) return (int)room;
@@ -60,7 +60,7 @@ int merapi_submit(struct merapi_window* window, const struct merapi_submission* 
 }
 
 int merapi_complete(struct merapi_window* window, struct merapi_completion* entries, int count) {
-  if (!atomic_load(&window->attached)) return -ENODEV;
+  if (!atomic_load(&window->attached)) return merapi_detached(window);
   struct merapi_device_index* index = merapi_device_index_of(window);
   const uint64_t size = window->completion_entries;
   const uint64_t first = window->completion_consumed;

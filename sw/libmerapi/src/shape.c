@@ -203,6 +203,7 @@ static bool is_same(struct merapi_window* window, const struct merapi_shape* old
 
 int merapi_shape_put(struct merapi_window* window, const struct merapi_shape* given,
                      const struct merapi_ref_block* blocks) {
+  if (window->held.forked) return -ECHILD;
   if (window->readonly || !is_sound(given, blocks)) return -EINVAL;
   struct merapi_shape shape = *given, old;
   shape.reserved0 = 0;
@@ -253,6 +254,7 @@ static void sweep_tombstones(struct merapi_window* window, uint32_t slot) {
 }
 
 int merapi_shape_remove(struct merapi_window* window, uint64_t klass_word) {
+  if (window->held.forked) return -ECHILD;
   if (window->readonly || !is_key(klass_word)) return -EINVAL;
   const uint32_t at = find(window, klass_word, NULL);
   if (at == NO_SLOT) return -ENOENT;

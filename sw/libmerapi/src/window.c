@@ -186,6 +186,21 @@ static void adopt_mode(struct merapi_window* window, bool lay_out) {
   merapi_set_ops(window, NULL);
 }
 
+/* In a child of the process that has the window. */
+static void forsake(struct merapi_held* held) {
+  struct merapi_window* const window = (struct merapi_window*)(void*)held;
+  merapi_forsake_fd(&window->fd);
+  merapi_forsake_fd(&window->connection);
+  merapi_forsake_memory(window->metadata, window->metadata_mapped);
+  for (int i = 0; i < (int)MERAPI_AREA_COUNT; i++)
+    merapi_forsake_memory(window->area_address[i], window->area_mapped[i]);
+  atomic_store(&window->attached, false);
+  atomic_fetch_or(&window->generation, 1);
+  window->created = false;                      /* the file is the parent's to remove */
+  pthread_mutex_init(&window->wait_lock, NULL); /* a thread that is not here may have held it */
+  window->waiters = 0;
+}
+
 static int open_with(struct merapi_window* window, const struct merapi_geometry* geometry, uint32_t flags,
                      struct merapi_error* error) {
   const bool lay_out = (flags & MERAPI_OPEN_FORMAT) != 0;
@@ -197,7 +212,14 @@ static int open_with(struct merapi_window* window, const struct merapi_geometry*
   if (lay_out && (status = merapi_layout_compute(geometry, &window->layout, error)) < 0) return status;
   const uint64_t needed = lay_out ? window->layout.window_bytes : 0;
 
-  if ((status = window->transport->open(window, needed, flags, error)) < 0) return status;
+  if ((status = merapi_descriptors_begin()) == 0) {
+    merapi_hold(&window->held, forsake);
+    status = window->transport->open(window, needed, flags, error);
+  } else {
+    merapi_fail(error, status, "cannot be told of forks: %s", strerror(-status));
+  }
+  merapi_descriptors_end();
+  if (status < 0) return status;
   if (!window->readonly && (status = merapi_lock(window->fd, MERAPI_LOCK_HOST, 1)) < 0) {
     window->created = false; /* somebody else has it now */
     return merapi_fail(error, status, "expected to be the only host of %s, found: %s%s", window->path,
@@ -258,8 +280,11 @@ void merapi_close(struct merapi_window* window) {
   if (window->metadata != NULL) munmap(window->metadata, window->metadata_mapped);
   for (int i = 0; i < (int)MERAPI_AREA_COUNT; i++)
     if (window->area_address[i] != NULL) munmap(window->area_address[i], window->area_mapped[i]);
+  merapi_descriptors_begin();
   if (window->connection >= 0) close(window->connection);
   if (window->fd >= 0) close(window->fd);
+  merapi_let_go(&window->held);
+  merapi_descriptors_end();
   pthread_mutex_destroy(&window->wait_lock);
   free(window->path);
   free(window);
@@ -275,8 +300,11 @@ int merapi_map_fixed(struct merapi_window* window, uint64_t offset, uint64_t len
   if (length == 0 || offset % window->granularity != 0 || length % window->granularity != 0 ||
       (uintptr_t)address % window->granularity != 0 || offset > window->bytes || length > window->bytes - offset)
     return -EINVAL;
+  if (window->held.forked) return -ECHILD;
   const int protection = window->readonly ? PROT_READ : PROT_READ | PROT_WRITE;
   if (mmap(address, length, protection, MAP_SHARED | MAP_FIXED, window->fd, (off_t)offset) == MAP_FAILED) return -errno;
+  /* Nobody knows it when a child would have to be rid of it. */
+  madvise(address, length, MADV_DONTFORK);
   return 0;
 }
 
@@ -308,6 +336,7 @@ static int zero_mapped(struct merapi_window* window, uint64_t offset, uint64_t l
 }
 
 int merapi_zero(struct merapi_window* window, uint64_t offset, uint64_t length) {
+  if (window->held.forked) return -ECHILD;
   if (offset > window->bytes || length > window->bytes - offset || window->readonly) return -EINVAL;
   if (length == 0) return 0;
   const uint64_t page = window->granularity;

@@ -99,7 +99,11 @@ enum merapi_open_flags {
  * -EINVAL bad name or geometry, others from the system. */
 MERAPI_API int merapi_open(const char* name, const struct merapi_geometry* geometry, uint32_t flags,
                            struct merapi_window** window, struct merapi_error* error);
-/* Revokes the device (if attached), unlocks and unmaps. NULL is allowed. */
+/* Revokes the device (if attached), unlocks and unmaps. NULL is allowed.
+ *
+ * A child of fork(2) has nothing of its parent's windows (nor of leases and listeners, below): descriptors are closed,
+ * zero memory of its own is where they were mapped, and calls that return a status fail with -ECHILD. It calls this to
+ * free what is left. */
 MERAPI_API void merapi_close(struct merapi_window* window);
 
 MERAPI_API const struct merapi_layout* merapi_layout_of(const struct merapi_window* window);
@@ -108,8 +112,8 @@ MERAPI_API const char* merapi_transport_name(const struct merapi_window* window)
 /* Size of the window as the transport tells it. */
 MERAPI_API uint64_t merapi_window_bytes(const struct merapi_window* window);
 /* Map `length` bytes at window offset `offset` over the addresses from `address` on (replacing whatever is
- * mapped there; all arguments page-aligned, 2 MiB-aligned for devdax). The mapping is shared and stays when the
- * window is closed. -EINVAL when outside the window. */
+ * mapped there; all arguments page-aligned, 2 MiB-aligned for devdax). The mapping is shared, stays when the window
+ * is closed, and is not in children (MADV_DONTFORK). -EINVAL when outside the window. */
 MERAPI_API int merapi_map_fixed(struct merapi_window* window, uint64_t offset, uint64_t length, void* address);
 /* Map an area anywhere (read-write, or read-only for a window opened so); unmapped by merapi_close. NULL on error. */
 MERAPI_API void* merapi_map_area(struct merapi_window* window, enum merapi_area area);

@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: Apache-2.0
+//
+// What a child has of the windows, leases and listeners of the process that forked it: nothing.
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+#include <functional>
+#include <thread>
+
+#include "scripted_device.h"
+
+namespace merapi_test {
+namespace {
+
+constexpr uint32_t kMake = MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE;
+
+// A child that lives until it is told to end, or until the test does; it is 0 when everything that it looked at was so.
+class Child {
+ public:
+  explicit Child(const std::function<bool()>& look) {
+    if (pipe(done_) != 0 || pipe(end_) != 0) return;
+    pid_ = fork();
+    if (pid_ != 0) {
+      close(done_[1]);
+      return;
+    }
+    close(end_[1]);
+    const char found = look() ? 1 : 0;
+    char byte;
+    if (write(done_[1], &found, 1) != 1 || read(end_[0], &byte, 1) != 0) _exit(1);
+    _exit(0);
+  }
+  ~Child() {
+    for (int fd : {done_[0], end_[0], end_[1]}) close(fd);
+    waitpid(pid_, nullptr, 0);
+  }
+  bool found() {
+    char byte = 0;
+    return read(done_[0], &byte, 1) == 1 && byte == 1;
+  }
+
+ private:
+  int done_[2], end_[2];
+  pid_t pid_ = -1;
+};
+
+// Descriptors of this process on sockets, memory files, epoll and what is in `folder`.
+int descriptors(const std::string& folder) {
+  int found = 0;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd")) {
+    std::error_code gone;
+    const std::string what = std::filesystem::read_symlink(entry, gone).string();
+    for (const char* kind : {"socket:", "/memfd:merapi", "anon_inode:[eventpoll]", "anon_inode:[timerfd]"}) {
+      if (what.rfind(kind, 0) == 0) found++;
+    }
+    if (what.rfind(folder, 0) == 0) found++;
+  }
+  return found;
+}
+
+merapi_lease* Accept(merapi_listener* listener) {
+  merapi_lease* lease = nullptr;
+  for (int tries = 0; tries < 5000 && lease == nullptr; tries++) {
+    if (merapi_accept(listener, &lease, nullptr) < 0) usleep(1000);
+  }
+  return lease;
+}
+
+class Fork : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    others_ = descriptors(folder_ / "");
+    ASSERT_EQ(merapi_listen(socket_.c_str(), &listener_, &error_), 0) << error_.message;
+    const merapi_geometry geometry = SmallGeometry();
+    ASSERT_EQ(merapi_open(("device:" + socket_).c_str(), &geometry, 0, &window_, &error_), 0) << error_.message;
+    std::thread acceptor([&] { device_ = std::make_unique<DeviceThread>(Accept(listener_)); });
+    const int status = merapi_attach(window_, 10000000, &error_);
+    acceptor.join();
+    ASSERT_EQ(status, 0) << error_.message;
+  }
+  void TearDown() override {
+    merapi_close(window_);
+    device_.reset();
+    merapi_listener_close(listener_);
+  }
+  Folder folder_;
+  std::string socket_ = folder_ / "device.sock", path_ = folder_ / "window";
+  merapi_listener* listener_ = nullptr;
+  merapi_window* window_ = nullptr;
+  std::unique_ptr<DeviceThread> device_;
+  merapi_error error_{};
+  int others_ = 0;
+};
+
+TEST_F(Fork, AChildHasNoDescriptors) {
+  ASSERT_GT(descriptors(folder_ / ""), others_);
+  EXPECT_TRUE(Child([&] { return descriptors(folder_ / "") == others_; }).found());
+}
+
+TEST_F(Fork, CallsOfAChildFailAndSayNothingToTheDevice) {
+  const uint64_t generation = merapi_generation(window_);
+  Child child([&] {
+    merapi_config config;
+    merapi_get_config(window_, &config);
+    merapi_submission nop{};
+    merapi_completion completion;
+    merapi_shape shape{};
+    shape.klass_word = 8;
+    shape.kind = MERAPI_SHAPE_KIND_HOST;
+    shape.size_words = 2;
+    bool all = !merapi_attached(window_) && merapi_device_gone(window_) && merapi_generation(window_) % 2 == 1;
+    for (int status :
+         {merapi_attach(window_, 1000, nullptr), merapi_configure(window_, &config, nullptr),
+          merapi_submit(window_, &nop, 1), merapi_submission_room(window_), merapi_complete(window_, &completion, 1),
+          merapi_pause(window_, 1000), merapi_resume(window_), merapi_abort(window_, 1000),
+          merapi_shape_put(window_, &shape, nullptr), merapi_shape_remove(window_, 8), merapi_zero(window_, 0, 4096),
+          merapi_image_save(window_, (folder_ / "image").c_str(), 0, nullptr, nullptr, nullptr),
+          merapi_map_fixed(window_, 0, 4096, mmap(nullptr, 4096, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0))}) {
+      all = all && status == -ECHILD;
+    }
+    merapi_attach(window_, 1000, &error_);
+    all = all && std::strstr(error_.message, "fork") != nullptr;
+    merapi_limit_set(window_, 0, 5);
+    merapi_live_clear(window_, 0);
+    merapi_shape_clear(window_);
+    merapi_doorbell(window_);
+    merapi_revoke(window_);
+    all = all && merapi_idle(window_, 1) == 0 && merapi_wait(window_, 1000) == 1;
+    merapi_close(window_);
+    return all;
+  });
+  EXPECT_TRUE(child.found());
+  EXPECT_NE(merapi_limit_get(window_, 0), 5u);
+  EXPECT_TRUE(merapi_attached(window_));
+  EXPECT_EQ(merapi_generation(window_), generation);
+  EXPECT_FALSE(merapi_device_gone(window_));
+  EXPECT_EQ(merapi_pause(window_, 0), 0);
+  EXPECT_EQ(merapi_resume(window_), 0);
+}
+
+TEST_F(Fork, MemoryOfAChildIsItsOwn) {
+  auto* const heap = static_cast<uint8_t*>(merapi_map_area(window_, MERAPI_AREA_HEAP));
+  auto* const limits = static_cast<uint64_t*>(merapi_map_area(window_, MERAPI_AREA_LIMITS));
+  ASSERT_NE(heap, nullptr);
+  heap[4096] = 7;
+  limits[1] = 1 << 20;
+  EXPECT_TRUE(Child([&] {
+                const bool zero = heap[4096] == 0 && limits[1] == 0;
+                heap[4096] = heap[0] = 9;
+                limits[1] = 9;
+                return zero;
+              }).found());
+  EXPECT_EQ(heap[4096], 7);
+  EXPECT_EQ(heap[0], 0);
+  EXPECT_EQ(limits[1], 1u << 20);
+}
+
+// The host's lock on a file, and its connection to a device, end with the host.
+TEST_F(Fork, AHostEndsWhileItsChildLives) {
+  merapi_window* file = nullptr;
+  const merapi_geometry geometry = SmallGeometry();
+  ASSERT_EQ(merapi_open(("file:" + path_).c_str(), &geometry, kMake, &file, &error_), 0) << error_.message;
+  Child child([] { return true; });
+  ASSERT_TRUE(child.found());
+  merapi_close(file);
+  ASSERT_EQ(merapi_open(("file:" + path_).c_str(), nullptr, 0, &file, &error_), 0) << error_.message;
+  merapi_close(file);
+  merapi_close(window_);
+  window_ = nullptr;
+  for (int i = 0; i < 5000 && !merapi_lease_gone(device_->lease()); i++) usleep(1000);
+  EXPECT_TRUE(merapi_lease_gone(device_->lease()));
+}
+
+TEST_F(Fork, ADeviceEndsWhileItsChildLives) {
+  merapi_window* file = nullptr;
+  const merapi_geometry geometry = SmallGeometry();
+  ASSERT_EQ(merapi_open(("file:" + path_).c_str(), &geometry, kMake, &file, &error_), 0) << error_.message;
+  merapi_lease *lease = nullptr, *next = nullptr, *childs = nullptr;
+  ASSERT_EQ(merapi_serve(path_.c_str(), &lease, &error_), 0) << error_.message;
+  auto* const page = static_cast<uint64_t*>(merapi_lease_base(lease));
+  ASSERT_EQ(*page, MERAPI_MAGIC);
+  Child child([&] {
+    const bool all = merapi_accept(listener_, &childs, nullptr) == -ECHILD && *page == 0 && merapi_lease_fd(lease) < 0;
+    *page = 5;
+    merapi_lease_notify(lease);
+    merapi_lease_end(lease);
+    merapi_listener_close(listener_);
+    return all;
+  });
+  EXPECT_TRUE(child.found());
+  EXPECT_EQ(*page, MERAPI_MAGIC);
+  EXPECT_TRUE(std::filesystem::exists(socket_));
+  merapi_lease_end(lease);
+  EXPECT_TRUE(merapi_device_gone(file));
+  ASSERT_EQ(merapi_serve(path_.c_str(), &next, &error_), 0) << error_.message;
+  merapi_lease_end(next);
+  merapi_close(file);
+  device_.reset();
+  EXPECT_TRUE(merapi_device_gone(window_));
+}
+
+// A child may use the library for windows of its own, and its children have nothing of those.
+TEST_F(Fork, AChildMayHaveWindowsOfItsOwn) {
+  const merapi_geometry geometry = SmallGeometry();
+  EXPECT_TRUE(Child([&] {
+                merapi_window* own = nullptr;
+                if (merapi_open(("file:" + path_).c_str(), &geometry, kMake, &own, nullptr) < 0) return false;
+                const bool grandchild = Child([&] { return merapi_attach(own, 0, nullptr) == -ECHILD; }).found();
+                const bool all = grandchild && merapi_attach(own, 0, nullptr) == -ENODEV;
+                merapi_close(own);
+                merapi_close(window_);
+                return all;
+              }).found());
+  EXPECT_TRUE(merapi_attached(window_));
+}
+
+TEST_F(Fork, WhileOtherThreadsOpenAndClose) {
+  std::atomic<bool> end{false};
+  std::thread other([&] {
+    const merapi_geometry geometry = SmallGeometry();
+    while (!end.load()) {
+      merapi_window* window = nullptr;
+      if (merapi_open(("device:" + socket_).c_str(), &geometry, 0, &window, nullptr) == 0) {
+        merapi_attach(window, 0, nullptr);
+        merapi_close(window);
+      }
+    }
+  });
+  for (int i = 0; i < 100; i++) EXPECT_TRUE(Child([&] { return descriptors(folder_ / "") == others_; }).found()) << i;
+  end = true;
+  other.join();
+}
+
+}  // namespace
+}  // namespace merapi_test

@@ -36,10 +36,6 @@ constexpr int kGiveBackMilliseconds = 2000;
 // that live, a line each, "PID TIME"; what the latest device said.
 constexpr char kTurnFile[] = "turn", kUsersFile[] = "users", kDevicesFile[] = "devices", kLogFile[] = "log";
 
-void make_folder(const std::string& folder) {
-  if (mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) throw system_failure(errno, "cannot make " + folder);
-}
-
 // Of a place that everybody knows beforehand, unlike one that the user names.
 void require_own_folder(const std::string& folder) {
   close(open_own_folder(folder,

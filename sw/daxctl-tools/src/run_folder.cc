@@ -4,6 +4,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -11,19 +12,36 @@
 
 namespace merapi::cli {
 
-int open_own_folder(const std::string& folder, const std::string& why) {
+namespace {
+
+// What has the name of a folder and cannot be opened as one.
+std::string unopened(const std::string& folder, int code) {
+  struct stat status {};
+  if (lstat(folder.c_str(), &status) == 0) {
+    if (!S_ISDIR(status.st_mode)) return "another kind of file";
+    if (status.st_uid != geteuid()) return "another user's";
+  }
+  return std::string("one that cannot be opened (") + strerror(code) + ")";
+}
+
+}  // namespace
+
+void make_folder(const std::string& folder) {
   if (mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) throw system_failure(errno, "cannot make " + folder);
+}
+
+int open_own_folder(const std::string& folder, const std::string& why) {
+  make_folder(folder);
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   const int code = errno;
   struct stat status {};
-  const bool found = fd >= 0 && fstat(fd, &status) == 0, own = found && status.st_uid == geteuid();
+  const bool own = fd >= 0 && fstat(fd, &status) == 0 && status.st_uid == geteuid();
   if (own && (status.st_mode & (S_IWGRP | S_IWOTH)) == 0) return fd;
   if (fd >= 0) close(fd);
-  const bool other_kind = fd < 0 && (code == ENOTDIR || code == ELOOP);
   throw Failure(kDenied, "expected a folder of your own at " + folder + ", into which nobody else writes, found " +
-                             (own          ? "one that is open to others"
-                              : other_kind ? "another kind of file"
-                                           : "another user's") +
+                             (own       ? "one that is open to others"
+                              : fd >= 0 ? "another user's"
+                                        : unopened(folder, code)) +
                              ": " + why);
 }
 

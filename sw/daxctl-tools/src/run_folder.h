@@ -9,8 +9,12 @@
 
 namespace merapi::cli {
 
+// For its user alone; one that is there stays as it is. Throws Failure.
+void make_folder(const std::string& folder);
+
 // A descriptor, the caller's, of the folder that is there now, or of a new one. Throws Failure when what has its name
-// is not a folder of this user's into which nobody else writes, with `why` that matters and what to do.
+// is not a folder of this user's into which nobody else writes, or cannot be opened, with `why` that matters and what
+// to do.
 int open_own_folder(const std::string& folder, const std::string& why);
 
 class RunFolder {

@@ -249,6 +249,27 @@ def link_at(path):
     path.symlink_to(path.parent / "elsewhere")
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_a_folder_of_the_user_s_own_that_cannot_be_opened_is_told(folder):
+    """It was said to be another user's."""
+    runtime = folder / "runtime"
+    (runtime / "merapi").mkdir(parents=True)
+    runtime.chmod(0o1777)
+    os.chown(runtime / "merapi", *pwd.getpwnam("nobody")[2:4])
+    for mode, found in (
+        (0o300, "one that cannot be opened (Permission denied)"),
+        (0o770, "one that is open to others"),
+    ):
+        (runtime / "merapi").chmod(mode)
+        done = of_nobody(folder, [], {"XDG_RUNTIME_DIR": str(runtime)})
+        assert done.status == 125
+        assert f"into which nobody else writes, found {found}: " in done.err
+    os.chown(runtime / "merapi", 0, 0)
+    (runtime / "merapi").chmod(0o700)
+    done = of_nobody(folder, [], {"XDG_RUNTIME_DIR": str(runtime)})
+    assert done.status == 125 and "found another user's: " in done.err
+
+
 def open_folder_at(path):
     path.mkdir()
     path.chmod(0o777)

@@ -256,6 +256,12 @@ def bytes_of_process(pid, name):
     return int(re.search(rf"^{name}:\s+(\d+) kB$", status, re.MULTILINE)[1]) << 10
 
 
+def processor_seconds(pid):
+    """What all threads of a process have used, in user mode and in the kernel."""
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
 def resident_bytes(pid, start, bytes_):
     """How much of a range of a process' addresses is in memory."""
     total, inside = 0, False

@@ -2,96 +2,20 @@
 """A device that misbehaves once, in each way there is: the program's result is right, the log says what happened, the
 cycle is marked on the CPU, and the device is used again when it answers properly."""
 
-import itertools
 import json
-import os
 import re
 import resource
 import subprocess
-import time
 from pathlib import Path
 
 import jvm_harness
 import pytest
-from jvm_options import BASE, VERIFY
+from rogue_runs import ARGUMENTS, AT_HANDSHAKE, BAD, IN_TRACE, SILENT, check_told, check_used_again, rogue, start
 
-PROGRAM = "GraphRewiring"
-ARGUMENTS = ["-Xms128m", "-Xmx128m", "count=1500", "cycles=6"]
-
-PATIENCE_US = 500_000
-
-NO_DEVICE = "no device"
-SILENT = "device silent|pause not acknowledged|abort not acknowledged"
-BAD = "bad completion"
-
-# Mode: the reasons that may be given.
-AT_HANDSHAKE = {
-    "silent": NO_DEVICE,
-    "wrong-version": NO_DEVICE,
-    "foreign-magic": NO_DEVICE,
-    "non-coherent": NO_DEVICE,
-    "small-window": NO_DEVICE,
-    "dirty-rings": NO_DEVICE,
-}
-IN_TRACE = {
-    "hang-up": f"device lost|{SILENT}",
-    "deaf": SILENT,
-    "stuck": "device stuck",
-    "late-pause": SILENT,
-    "garbage-bytes": BAD,
-    "garbage-type": BAD,
-    "too-many-words": BAD,
-    "duplicate": BAD,
-    "swapped": BAD,
-    "torn": BAD,
-    # An index below what the host has read is impossible; one that goes back no further only hides completions.
-    "index-back": f"{BAD}|device stuck",
-    "index-far": BAD,
-    # The host itself marks what the program overwrites: an object that it came to mark was deferred rightly.
-    "defer-unmarked": f"{BAD}|device stuck",
-    "defer-outside": BAD,
-    "defer-misaligned": BAD,
-    "shape-unknown": BAD,
-    "flood": "device fault",
-    "chatter": "device stuck",
-    "fault-completion": "device fault",
-    "fault-record": "device fault",
-    "idle-early": "verification",
-    "live-too-large": "bad live words",
-}
 # The host must see through these without giving the cycle up.
 HARMLESS = ["idle-unconsumed", "idle-unread", "idle-other-cycle"]
-# Their tests are elsewhere in this file.
+# Tests of their own, here and in test_slow_devices.py.
 OTHERS = ["die", "stop", "defer-inside", "forgetful", "dozing", "slow"]
-
-
-def start(runs, java, device, classes, folder, *more, program=PROGRAM, given=ARGUMENTS):
-    flags = [flag for flag in given if flag.startswith("-")]
-    arguments = [argument for argument in given if not argument.startswith("-")]
-    window = jvm_harness.flag_of_window(f"device:{device.socket}")
-    return runs(java, [window, *VERIFY, *BASE, *flags, "-cp", classes, program, *arguments, *more], folder)
-
-
-def rogue(program, folder, mode, *more):
-    # Generous where acknowledgements are not what is tested: the machine may be busy with other things.
-    patience = [] if mode in ("late-pause", "deaf", "stop") else ["--patience-us", PATIENCE_US]
-    return jvm_harness.ServedDevice(program, folder / "device", "--mode", mode, *patience, *more)
-
-
-def check_told(result, device, mode, reasons, abandoned):
-    assert f"strike {mode} " in device.said(), result.describe(f"the device never got to '{mode}'")
-    jvm_harness.check_ok(result)
-    found = [f["reason"] for f in result.log.fallbacks]
-    assert found, result.describe(f"expected a fallback ({reasons}), found none")
-    assert re.fullmatch(reasons, found[0]), result.describe(f"expected the reason '{reasons}', found '{found[0]}'")
-    if abandoned:
-        jvm_harness.check_abandoned(result)
-
-
-def check_used_again(result):
-    events = [kind for kind, _ in result.log.events]
-    later = events[events.index("fallback") :]
-    assert "trace" in later, result.describe("the device was not used again after its fault")
 
 
 def test_every_mode_has_its_test(rogue_program):
@@ -136,76 +60,6 @@ def test_nobody_else_notices(mode, java, rogue_program, classes, runs, tmp_path)
         result = start(runs, java, device, classes, tmp_path, "quiet=1").finish(30)
         reasons = {**IN_TRACE, "defer-unmarked": BAD, "die": f"device lost|{SILENT}"}[mode]
         check_told(result, device, mode, reasons, abandoned=True)
-
-
-def exit_beside_a_stopped_device(java, rogue_program, classes, runs, folder, *more):
-    """A stopped device is asked whether it lives, after a tenth of its patience. The JVM ends while it waits for the
-    answer. Its result, why its end has cut the cycle, and what the log says from then on."""
-    patience_s = 20
-    stopped = ["--mode", "stop", "--from-cycle", "2", "--after-us", "0", "--patience-us", patience_s * 1_000_000]
-    program = jvm_harness.programs()["ExitInMidCycle"]
-    micros = (patience_s // 10 + 2) * 1_000_000
-    given = [*program.flags, "how=exit", f"micros={micros}", "count=100000", *more]
-    with jvm_harness.ServedDevice(rogue_program, folder / "device", *stopped) as device:
-        result = start(runs, java, device, classes, folder, program=program.name, given=given).finish(90)
-        assert "strike stop " in device.said(), result.describe("the device did not stop")
-    jvm_harness.check_ok(result)
-    # No failure of the device, however it was busy: nothing is told without debugging.
-    assert not result.log.fallbacks, result.describe("expected an exit before the device is given up")
-    cut, lines = "The JVM's end cuts the cycle: ", [text for _, _, text in result.log.lines]
-    (at,) = [i for i, text in enumerate(lines) if text.startswith(cut)]
-    return result, lines[at].removeprefix(cut), lines[at + 1 :]
-
-
-def test_exit_waits_for_no_device(java, rogue_program, classes, runs, tmp_path):
-    result, why, _ = exit_beside_a_stopped_device(java, rogue_program, classes, runs, tmp_path)
-    # After the whole patience it would be the device's silence.
-    assert why.startswith("exit"), result.describe("the JVM waited for a stopped device")
-
-
-def test_exit_waits_for_no_device_in_a_pause(java, rogue_program, classes, runs, tmp_path):
-    """A young collection comes after the JVM has begun to end and before the cycle has heard of that: within two
-    milliseconds. One that comes earlier waits for the whole patience, and may."""
-    patience_s, tries = 3, 20
-    program = jvm_harness.programs()["ExitInMidCycle"]
-    stopped = ["--mode", "stop", "--from-cycle", "2", "--after-us", "0", "--patience-us", patience_s * 1_000_000]
-    told = re.compile(r"The JVM's end cuts the cycle: pause not acknowledged, a pause, after ([0-9.]+) ms")
-    for number in range(tries):
-        folder = tmp_path / str(number)
-        given = [*program.flags, "-Xmn2m", "how=garbage", f"micros={50_000 + 10_000 * number}", "count=100000"]
-        with jvm_harness.ServedDevice(rogue_program, folder / "device", *stopped) as device:
-            result = start(runs, java, device, classes, folder, program=program.name, given=given).finish(60)
-        jvm_harness.check_ok(result)
-        if hit := told.search(result.log.text("gc,merapi")):
-            assert float(hit[1]) < patience_s * 500, result.describe("the JVM waited for a stopped device")
-            return
-    pytest.skip(f"no collection came at that time in {tries} tries")
-
-
-def test_exit_is_no_fallback_where_a_full_collection_comes_first(java, rogue_program, classes, runs, tmp_path):
-    """It is asked for while the JVM waits for the device, and ends the cycle before the cycle itself can."""
-    # At half of that time: the device is asked after 2 s, and given up after 22.
-    late = ["how=halt", "full=1", "micros=8000000"]
-    result, why, later = exit_beside_a_stopped_device(java, rogue_program, classes, runs, tmp_path, *late)
-    assert why.startswith("exit"), result.describe("the JVM waited for a stopped device")
-    ends = [text.split(" (")[0] for text in later if re.match(r"Pause Full .*ms$|Concurrent Mark Cycle .*ms$", text)]
-    assert ends[:1] == ["Pause Full"], result.describe("expected a full collection that ends the cycle")
-
-
-def test_nothing_below_any_limit(java, rogue_program, classes, runs, tmp_path):
-    """A cycle in which nothing lies below a limit has no regions to trace. The device is told of it all the same, and
-    is not left asleep until the host asks whether it lives."""
-    young = ["-Xms96m", "-Xmx96m", "-Xmn64m", "-XX:+NeverTenure", "-XX:SurvivorRatio=1", "-Xshare:off"]
-    given = [*young, "count=10", "cycles=10"]
-    with rogue(rogue_program, tmp_path, "dozing") as device:
-        # Nobody but the cycle itself rings the doorbell.
-        result = start(runs, java, device, classes, tmp_path, "quiet=1", given=given).finish(60)
-        asked = [int(count) for count in re.findall(r"^cycle \d+ begun, pauses asked for: (\d+)$", device.said(), re.M)]
-    jvm_harness.check_ok(result)
-    jvm_harness.check_offloaded(result, 10)
-    assert all(trace["objects"] == 0 for trace in result.log.traces), result.describe("objects below the limits")
-    # The host asks again on a busy machine.
-    assert len(asked) >= 10 and asked[-1] < 5, result.describe(f"pauses by the beginning of each cycle: {asked}")
 
 
 def test_stuck_between_full_collections(java, rogue_program, classes, runs, tmp_path):
@@ -349,69 +203,6 @@ def test_for_ever(mode, java, rogue_program, classes, runs, tmp_path):
     assert len(remarks) >= 6, result.describe(f"expected 6 cycles marked on the CPU, found {len(remarks)}")
 
 
-def test_what_waits_for_a_slow_device(java, rogue_program, classes, runs, tmp_path):
-    """While the device marks nothing, the program overwrites references to the same 20,000 objects millions of times.
-    Each waits once, and costs its memory once."""
-    # No pause waits for the device: the host is patient, and nobody allocates.
-    slow = ["--mode", "stop", "--from-cycle", "2", "--after-us", "0", "--patience-us", 60_000_000]
-    given = jvm_harness.programs()["OverwrittenReferences"].flags
-    with jvm_harness.ServedDevice(rogue_program, tmp_path / "device", *slow) as device:
-        run = start(runs, java, device, classes, tmp_path, program="OverwrittenReferences", given=given)
-        run.wait_for(lambda _: "strike stop " in device.said(), 60, "a device that stops itself")
-        before = jvm_harness.bytes_of_process(run.pid, "VmRSS")
-        time.sleep(4)
-        after = jvm_harness.bytes_of_process(run.pid, "VmRSS")
-        device.wake()
-        result = run.finish(60)
-    jvm_harness.check_ok(result)
-    jvm_harness.check_offloaded(result, 4)
-    assert after - before < 64 * MIB, result.describe(f"the JVM grew by {after - before} bytes")
-    waited = [int(n) for n in re.findall(r"waited for room in the ring: at most (\d+)", result.log.text("gc,merapi"))]
-    # Those of the class library are some more; the ring itself holds 6,000.
-    assert 5_000 < max(waited) < 30_000, result.describe(f"{max(waited)} references waited")
-    assert max(trace["satb"] for trace in result.log.traces) > 100 * max(waited), result.describe(
-        "few were overwritten"
-    )
-
-
-def beside_a_slow_device(java, device, classes, runs, tmp_path, until, *more):
-    """A program that fills its heap with garbage again and again, until its log has so many records of a kind."""
-    program, finished = "SteadyGarbage", tmp_path / "finished"
-    arguments = ["cycles=100000", f"until={finished}", *more]
-    given = jvm_harness.programs()[program].flags
-    run = start(runs, java, device, classes, tmp_path, *arguments, program=program, given=given)
-    run.wait_count(*until, 120)
-    finished.touch()
-    result = run.finish(60)
-    jvm_harness.check_ok(result)
-    return result
-
-
-def test_a_device_that_is_too_slow(java, rogue_program, classes, runs, tmp_path):
-    """The heap is full before it is done, in five cycles. Marking is on the CPU more and more of the time; the device
-    is used again when it is fast enough."""
-    with rogue(rogue_program, tmp_path, "slow", "--times", "5") as device:
-        result = beside_a_slow_device(java, device, classes, runs, tmp_path, ("traces", 2))
-    jvm_harness.check_verified(result)
-    assert {f["reason"] for f in result.log.fallbacks} == {"device too slow"}, result.describe("another reason")
-    jvm_harness.check_abandoned(result, at_least=4)
-    remarks = result.log.gc_ids("remark")
-    attempts = [f["gc_id"] for f in result.log.fallbacks] + [result.log.traces[0]["gc_id"]]
-    between = [sum(1 for gc_id in remarks if first < gc_id < then) for first, then in itertools.pairwise(attempts)]
-    # A marking on the CPU may be ended by a full collection, too: then it has no remark.
-    assert between[0] <= 1 and between[-1] > 2, result.describe(f"markings between attempts: {between}")
-
-
-def test_a_device_that_is_too_slow_for_a_heap_that_is_full_soon(java, rogue_program, classes, runs, tmp_path):
-    """A marking on the CPU may be quicker: such cycles count less, and not nothing."""
-    with rogue(rogue_program, tmp_path, "slow", "--times", "-1") as device:
-        result = beside_a_slow_device(java, device, classes, runs, tmp_path, ("fallbacks", 2), "count=315000")
-    assert {f["reason"] for f in result.log.fallbacks} == {"device too slow"}, result.describe("another reason")
-    filled = [float(f["detail"].split("after ")[1].split()[0]) for f in result.log.fallbacks]
-    assert min(filled) < 500, result.describe(f"the heap was full after {filled} ms")
-    assert result.log.gc_ids("remark"), result.describe("no marking was finished on the CPU")
-
-
 def test_idle_early_beside_overwriting(java, rogue_program, classes, runs, tmp_path):
     """What the program overwrites without end is nothing new: it does not keep a cycle from its end that the device has
     declared, nor verification from finding what that is worth."""
@@ -443,68 +234,6 @@ def test_die(java, rogue_program, classes, runs, tmp_path):
         result = start(runs, java, device, classes, tmp_path).finish(60)
         check_told(result, device, "die", f"device lost|{SILENT}", abandoned=True)
         assert device.process.wait(5) < 0
-
-
-def test_stop_and_wake(java, rogue_program, classes, runs, tmp_path):
-    """Stopped in the middle of its trace and woken seconds later: its old trace ends there."""
-    finished = tmp_path / "finished"
-    with rogue(rogue_program, tmp_path, "stop") as device:
-        run = start(runs, java, device, classes, tmp_path, "cycles=100000", f"until={finished}")
-        run.wait_for(lambda log: any(f["abandoned"] for f in log.fallbacks), 30, "an abandoned cycle")
-        # Cycles on the CPU, verified, while the device is asleep with half a trace in its hands.
-        run.wait_for(lambda log: len(log.gc_ids("remark")) >= 3, 60, "three cycles marked on the CPU")
-        time.sleep(2)
-        before = run.count("traces")
-        device.wake()
-        run.wait_count("traces", before + 3, 60)
-        finished.touch()
-        result = run.finish(60)
-        check_told(result, device, "stop", f"device lost|{SILENT}", abandoned=True)
-    jvm_harness.check_verified(result)
-
-
-MIB = 1 << 20
-
-
-def bitmap_ranges(folder):
-    """{name: (address, bytes)} of the mark bitmaps, by what the JVM logs of their pages."""
-    pattern = r"(Prev|Next) Bitmap: .* base=(0x[0-9a-f]+).* size=(\d+)M"
-    found = re.findall(pattern, (folder / "pages.log").read_text())
-    return {name: (int(base, 16), int(size) * MIB) for name, base, size in found}
-
-
-def filled_beside_heap(run, heap_bytes):
-    """How many bytes of a JVM's window are no holes, the heap apart."""
-    (offset,) = re.findall(r"heap at offset (\d+) mapped at", run.log().text("gc,merapi"))
-    files = Path(f"/proc/{run.pid}/fd").iterdir()
-    (window,) = [file for file in files if os.readlink(file).startswith("/memfd:merapi-window")]
-    with open(window, "rb") as file:
-        end = os.fstat(file.fileno()).st_size
-        before = jvm_harness.data_bytes(file.fileno(), 0, int(offset))
-        behind = int(offset) + heap_bytes
-        return before + jvm_harness.data_bytes(file.fileno(), behind, end - behind)
-
-
-def test_abandoning_costs_what_is_used(java, rogue_program, classes, runs, tmp_path):
-    """Of a heap that is reserved and not in use each bitmap has 256 MiB. Private memory does not fill up with them, nor
-    do the window's holes."""
-    flags = ["-Xms64m", "-Xmx16g", f"-Xlog:pagesize=info:file={tmp_path}/pages.log"]
-    program = ["count=200", "cycles=100000", f"until={tmp_path}/finished"]
-    with rogue(rogue_program, tmp_path, "deaf") as device:
-        run = start(runs, java, device, classes, tmp_path, *program, given=flags)
-        log = run.wait_for(lambda log: any(f["abandoned"] for f in log.fallbacks), 30, "an abandoned cycle")
-        # The fallback is told before anything is done about it; the next cycle's remark comes after that.
-        abandoned = next(f["gc_id"] for f in log.fallbacks if f["abandoned"])
-        run.wait_for(lambda log: max(log.gc_ids("remark"), default=-1) > abandoned, 30, "a cycle after it")
-        ranges = bitmap_ranges(tmp_path)
-        assert {name: bytes_ for name, (_, bytes_) in ranges.items()} == {"Prev": 256 * MIB, "Next": 256 * MIB}
-        resident = {name: jvm_harness.resident_bytes(run.pid, *where) for name, where in ranges.items()}
-        filled = filled_beside_heap(run, 16 << 30)
-        (tmp_path / "finished").touch()
-        result = run.finish(60)
-        check_told(result, device, "deaf", SILENT, abandoned=True)
-    assert max(resident.values()) < 64 * MIB, result.describe(f"bytes of the bitmaps in memory: {resident}")
-    assert filled < 128 * MIB, result.describe(f"bytes of the window that are neither heap nor holes: {filled}")
 
 
 @pytest.mark.parametrize(

@@ -114,15 +114,23 @@ def test_what_waits_for_a_slow_device(java, rogue_program, classes, runs, tmp_pa
         run.wait_for(lambda _: "strike stop " in device.said(), 60, "a device that stops itself")
         # Not the heap's pages, which the program comes to use meanwhile.
         before = jvm_harness.bytes_of_process(run.pid, "RssAnon")
-        # Of its own time: on a busy machine it would overwrite little in any other.
-        until = jvm_harness.processor_seconds(run.pid) + 4
-        run.wait_for(lambda _: jvm_harness.processor_seconds(run.pid) >= until, 45, "a program that overwrites")
-        after = jvm_harness.bytes_of_process(run.pid, "RssAnon")
+        # Of its own time: on a busy machine it would overwrite little in any other. The least of the second half: what
+        # nobody has looked at yet comes and goes, and is more where threads wait for processors.
+        begun, after = jvm_harness.processor_seconds(run.pid), []
+
+        def overwritten_long_enough(_):
+            used = jvm_harness.processor_seconds(run.pid) - begun
+            if used >= 2:
+                after.append(jvm_harness.bytes_of_process(run.pid, "RssAnon"))
+            return used >= 4
+
+        run.wait_for(overwritten_long_enough, 45, "a program that overwrites")
         device.wake()
         result = run.finish(60)
     jvm_harness.check_ok(result)
     jvm_harness.check_offloaded(result, 4)
-    assert after - before < 64 * MIB, result.describe(f"the JVM grew by {after - before} bytes")
+    # Where each overwriting waits it is a gigabyte.
+    assert min(after) - before < 128 * MIB, result.describe(f"the JVM grew by {min(after) - before} bytes")
     waited = [int(n) for n in re.findall(r"waited for room in the ring: at most (\d+)", result.log.text("gc,merapi"))]
     # Those of the class library are some more; the ring itself holds 6,000.
     assert 5_000 < max(waited) < 30_000, result.describe(f"{max(waited)} references waited")

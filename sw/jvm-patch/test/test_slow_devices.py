@@ -120,23 +120,24 @@ def test_what_waits_for_a_slow_device(java, rogue_program, classes, runs, tmp_pa
 
         def overwritten_long_enough(_):
             used = jvm_harness.processor_seconds(run.pid) - begun
-            if used >= 2:
+            if used >= 1:
                 after.append(jvm_harness.bytes_of_process(run.pid, "RssAnon"))
-            return used >= 4
+            return used >= 2
 
         run.wait_for(overwritten_long_enough, 45, "a program that overwrites")
         device.wake()
         result = run.finish(60)
     jvm_harness.check_ok(result)
     jvm_harness.check_offloaded(result, 4)
-    # Where each overwriting waits it is a gigabyte.
-    assert min(after) - before < 128 * MIB, result.describe(f"the JVM grew by {min(after) - before} bytes")
+    overwritten = max(trace["satb"] for trace in result.log.traces)
+    # Where each waits it takes 8 bytes, hundreds of megabytes altogether. A busy machine may be behind by a second.
+    assert min(after) - before < 4 * overwritten, result.describe(
+        f"the JVM grew by {min(after) - before} bytes for {overwritten} references"
+    )
     waited = [int(n) for n in re.findall(r"waited for room in the ring: at most (\d+)", result.log.text("gc,merapi"))]
     # Those of the class library are some more; the ring itself holds 6,000.
     assert 5_000 < max(waited) < 30_000, result.describe(f"{max(waited)} references waited")
-    assert max(trace["satb"] for trace in result.log.traces) > 100 * max(waited), result.describe(
-        "few were overwritten"
-    )
+    assert overwritten > 1000 * max(waited), result.describe("few were overwritten")
 
 
 def beside_a_slow_device(java, device, classes, runs, tmp_path, until, *more):

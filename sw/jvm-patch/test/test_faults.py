@@ -321,6 +321,28 @@ def test_stopped_where_address_space_is_short(runs, java, classes, own_device, t
     assert not result.log.problems, result.describe("the log complains")
 
 
+def test_stopped_where_data_is_limited(runs, java, classes, own_device, tmp_path):
+    """Where the size of a process's data is limited (ulimit -d), bitmaps that leave the window take nothing of that:
+    threads and the C heap would lack it. G1's own verification judges the previous one's marks."""
+    finished = tmp_path / "finished"
+    flags = [jvm_harness.flag_of_window(f"device:{own_device.socket}"), *BASE, *G1_VERIFY, "-Xms224m", "-Xmx16g"]
+    run = runs(java, [*flags, "-cp", classes, *LONG_PROGRAM, f"until={finished}"], tmp_path)
+    run.wait_count("traces", 2, 60)
+    # A bitmap takes 256 MiB, as what the JVM maps now and then to follow references does.
+    least = min(jvm_harness.bytes_of_process(run.pid, "VmData") for _ in range(400) if time.sleep(0.005) is None)
+    most = least + (128 << 20)
+    resource.prlimit(run.pid, resource.RLIMIT_DATA, (most, most))
+    remarks = len(stop_in_a_trace(run, own_device).gc_ids("remark"))
+    run.wait_for(lambda log: len(log.gc_ids("remark")) >= remarks + 2, 60, "two cycles on the CPU")
+    assert jvm_harness.bytes_of_process(run.pid, "VmData") < most, "the bitmaps count as data"
+    own_device.wake()
+    run.wait_count("traces", run.count("traces") + 2, 60)
+    finished.touch()
+    result = run.finish(90)
+    jvm_harness.check_ok(result)
+    assert not result.log.problems, result.describe("the log complains")
+
+
 # ------------------------------------------------------------- many JVMs, and dead ones
 
 

@@ -346,11 +346,18 @@ public:
 };
 
 // New memory, at this place or, for NULL, anywhere. What was mapped at the place
-// is replaced in one step, which needs no address space beside it.
+// is replaced in one step, which needs no address space beside it. It is private
+// in that nobody else has it. To the system it is shared memory, as the window's
+// was: a private mapping is data of the process, of which there may be no more
+// than so much (ulimit -d), and what bitmaps took of that, threads would lack.
 static char* private_memory(char* place, size_t size) {
   void* memory = ::mmap(place, size, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (place == NULL ? 0 : MAP_FIXED), -1, 0);
-  return memory == MAP_FAILED ? NULL : (char*)memory;
+                        MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | (place == NULL ? 0 : MAP_FIXED), -1, 0);
+  if (memory == MAP_FAILED) {
+    return NULL;
+  }
+  ::madvise(memory, size, MADV_DONTFORK);
+  return (char*)memory;
 }
 
 bool G1MerapiWindow::make_next_private(int which) {

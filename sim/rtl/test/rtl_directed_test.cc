@@ -67,15 +67,15 @@ TEST_F(RtlDirected, AnArrayWaitsForWhatItReached) {
   ASSERT_TRUE(finish());
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_SCANNED), nodes + 1);
-  // The smallest preset's store has no room for the elements of one line.
-  const uint64_t most = options_.preset == "sim-small" ? nodes / 16 : nodes / 1000;
+  // A small preset's store has no room for the elements of one line.
+  const uint64_t most = is_small() ? nodes / 16 : nodes / 1000;
   EXPECT_LE(machine_->counter(MERAPI_COUNTER_SPILL_WRITES), most);
 }
 
 // Many arrays with lines left wait for what they reached, but not in most of the slots: before a slow memory the number
 // of slots that are left to others is what counts.
 TEST_F(RtlDirected, ManyArraysLeaveSlotsToOthers) {
-  const bool small = options_.preset == "sim-small";
+  const bool small = is_small();
   options_.timing = {200, 200, 100, 1};
   for (uint32_t length : {48u, 112u}) {
     std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
@@ -111,7 +111,7 @@ TEST_F(RtlDirected, ManyArraysLeaveSlotsToOthers) {
 // beside a link is no reference, and what is asked for ahead lies in the heap.
 TEST_F(RtlDirected, AListIsFollowedAhead) {
   Random random(5);
-  const uint64_t nodes = 30'000, most = options_.preset == "sim-small" ? 8 : 5;
+  const uint64_t nodes = 30'000, most = is_small() ? 8 : 5;
   for (bool up : {true, false}) {
     for (bool ring : {false, true}) {
       std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);

@@ -87,7 +87,7 @@ class FullStore {
     return o;
   }
   // More than ring, slots and stores hold.
-  uint64_t count() const { return lanes() == 1 ? 1000 : lanes() == 4 ? 6500 : 24000; }
+  uint64_t count() const { return is_small() ? 1000 * lanes() : lanes() == 4 ? 6500 : 24000; }
   static uint64_t offset(uint64_t i) { return 64 + i * kApart; }
 
   void start() {

@@ -14,6 +14,8 @@ std::string chosen_preset() {
   return chosen != nullptr ? chosen : "sim-small";
 }
 
+bool is_small() { return chosen_preset() == "sim-small" || chosen_preset() == "sim-ports"; }
+
 unsigned lanes() { return lanes_of(chosen_preset()); }
 
 unsigned ports() { return ports_of(chosen_preset()); }

@@ -19,6 +19,8 @@ using merapi::sim::test::Window;
 
 // MERAPI_PRESET, else sim-small.
 std::string chosen_preset();
+// Whether it is one of those in which everything overflows.
+bool is_small();
 // Lanes and memory ports of that preset.
 unsigned lanes();
 unsigned ports();

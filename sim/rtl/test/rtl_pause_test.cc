@@ -107,7 +107,7 @@ class RtlPauseTwins : public RtlPause {
     machine_->run(before);
     machine_->complete();
     pause();
-    if (options_.preset == "sim-small") {
+    if (is_small()) {
       EXPECT_GT(machine_->counter(MERAPI_COUNTER_GREYS_DROPPED), 0u) << "not what is tested";
     }
     for (uint32_t r = kGoing; r < kGoing + kGoingRegions; r++) free_region(r);
@@ -370,7 +370,7 @@ TEST_F(RtlPauseKlasses, TheirWordsMeanOthers) {
     }
   }
   // Others have so much in flight that a pause seldom comes between.
-  if (options_.preset == "sim-small") {
+  if (is_small()) {
     EXPECT_GT(between, 200u) << "not what is tested";
   }
 }

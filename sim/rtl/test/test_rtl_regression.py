@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The regression of the tracer's RTL as pytest cases: one for each preset and kind of run.
 
-`make rtl` builds the program, in build/rtl or MERAPI_RTL_BUILD. MERAPI_SEEDS: random seeds per case (12 on sim-small, 2
-on others, which are slower to simulate; MERAPI_FULL=1: 200)."""
+`make rtl` builds the program, in build/rtl or MERAPI_RTL_BUILD. MERAPI_SEEDS: random seeds per case (12 on small
+presets, 2 on others, which are slower to simulate; MERAPI_FULL=1: 200)."""
 
 import json
 import os
@@ -60,6 +60,8 @@ SOON = (
     "RtlAnyHost",
     "RtlReplaced",
 )
+# Presets in which everything overflows.
+SMALL = ("sim-small", "sim-ports")
 RECORDS = ROOT / "sim" / "rtl" / "test" / "records"
 RECORDED_SEEDS = 3  # of each random case (record-rtl-work)
 # Several tracers share those ports; nothing leaves them; the programs that end by an assertion; what Verilator chooses
@@ -101,7 +103,7 @@ def test_presets_are_those_of_the_program(tmp_path):
 
 
 def seeds(preset):
-    usual = "200" if os.environ.get("MERAPI_FULL") == "1" else "12" if preset == "sim-small" else "2"
+    usual = "200" if os.environ.get("MERAPI_FULL") == "1" else "12" if preset in SMALL else "2"
     return os.environ.get("MERAPI_SEEDS", usual)
 
 

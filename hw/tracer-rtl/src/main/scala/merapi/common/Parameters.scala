@@ -242,6 +242,10 @@ object TracerParameters {
     chaseLines = 4
   )
 
+  /** As small, with so many ports and slots as have ways of their own (`manyPorts`, `manySlots`), and two scan ports. */
+  val simPorts: TracerParameters =
+    simSmall.copy(name = "sim-ports", lanes = 2, slots = 36, greyDepth = 256, ports = 8, scanPorts = 2)
+
   val ddr4x1: TracerParameters = TracerParameters(
     name = "ddr4-1ch",
     lanes = 4,
@@ -289,7 +293,7 @@ object TracerParameters {
     seenKlasses = 2
   )
 
-  val presets: Seq[TracerParameters] = Seq(simSmall, ddr4x1, ddr4x4, hbm2)
+  val presets: Seq[TracerParameters] = Seq(simSmall, simPorts, ddr4x1, ddr4x4, hbm2)
 
   private[common] val all: Seq[TracerParameters] = presets :+ proof
 

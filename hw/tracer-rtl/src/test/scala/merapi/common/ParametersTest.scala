@@ -76,6 +76,12 @@ class ParametersTest extends AnyFunSuite {
     refused("greyDepth")(small.copy(lineQueue = 64))
   }
 
+  test("what ports and slots decide is tested either way") {
+    val tested = Seq("sim-small", "sim-ports").map(TracerParameters.preset)
+    for (way <- Seq[TracerParameters => Boolean](_.ports > 1, _.manyPorts, _.manySlots, _.scanPorts > 1))
+      assert(tested.map(way) == Seq(false, true))
+  }
+
   test("several contexts") {
     def several(p: TracerParameters = small, n: Int = 2, bits: Int = 44) = ContextParameters("some", p, n, bits)
     several()

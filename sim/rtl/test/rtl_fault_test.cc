@@ -533,6 +533,102 @@ TEST_F(MemoryErrors, AtEveryWrite) {
   EXPECT_EQ(faults, tried);
 }
 
+// What a handshake leaves beside the answer itself.
+struct HandshakeLines {
+  merapi_device_identity identity;
+  merapi_device_ack ack;
+  merapi_idle_record idle;
+  merapi_fault_record fault;
+  merapi_counters counters;
+  explicit HandshakeLines(Window* w)
+      : identity(*w->control<merapi_device_identity>(MERAPI_DEVICE_IDENTITY_OFFSET)),
+        ack(*w->control<merapi_device_ack>(MERAPI_DEVICE_ACK_OFFSET)),
+        idle(*w->control<merapi_idle_record>(MERAPI_IDLE_RECORD_OFFSET)),
+        fault(*w->control<merapi_fault_record>(MERAPI_FAULT_RECORD_OFFSET)),
+        counters(*w->control<merapi_counters>(MERAPI_COUNTERS_OFFSET)) {}
+  bool operator==(const HandshakeLines& other) const { return std::memcmp(this, &other, sizeof *this) == 0; }
+  // What a former tracer has left.
+  static void spoil(Window* w) {
+    constexpr uint64_t kMuch = 0x0123456789;
+    w->control<merapi_device_identity>(MERAPI_DEVICE_IDENTITY_OFFSET)->lanes = 77;
+    auto* ack = w->control<merapi_device_ack>(MERAPI_DEVICE_ACK_OFFSET);
+    ack->pause = ack->resume = ack->abort = 3;
+    auto* idle = w->control<merapi_idle_record>(MERAPI_IDLE_RECORD_OFFSET);
+    idle->cycle = idle->idle = 1;
+    idle->consumed = idle->produced = kMuch;
+    auto* counters = w->control<merapi_counters>(MERAPI_COUNTERS_OFFSET);
+    for (uint64_t i = 0; i <= MERAPI_COUNTER_ROUNDS; i++) counters->value[i] = kMuch;
+  }
+};
+
+// A line of the handshake that cannot be written is a refusal, as a wrong magic is: who sees the generation answered
+// sees the fault, or all lines as they should be, and nothing is told later. Where the answer itself fails there may be
+// none.
+TEST_F(MemoryErrors, AtEveryWriteOfTheHandshake) {
+  constexpr uint64_t kAnswers = 20'000, kLive = 0x55;
+  std::unique_ptr<HandshakeLines> right;
+  uint64_t writes = 0;
+  for (uint64_t nth = 0; nth <= writes; nth++) {
+    std::unique_ptr<Window> window = fresh();
+    HandshakeLines::spoil(window.get());
+    std::vector<uint64_t> written;  // addresses
+    RtlMachineOptions o;
+    o.simulation.write_error_at = nth;
+    o.simulation.on_access = [&](uint64_t address, bool write) {
+      if (write) written.push_back(address);
+    };
+    RtlMachine m(window.get(), o);
+    const bool answered = m.attach(kAnswers);
+    if (nth == 0) {
+      ASSERT_TRUE(answered);
+      ASSERT_EQ(m.fault().code, 0u);
+      right = std::make_unique<HandshakeLines>(window.get());
+      writes = written.size();
+      ASSERT_GE(writes, 20u) << "not what is tested";
+      ASSERT_EQ(written.back(), uint64_t{MERAPI_DEVICE_INDEX_OFFSET});
+      continue;
+    }
+    const uint64_t failed = written[nth - 1];
+    SCOPED_TRACE(testing::Message() << "write " << nth << " of " << writes << ", at " << std::hex << failed);
+    auto ask = [&](uint32_t bitmap) {
+      m.begin(bitmap);
+      m.command(MERAPI_OP_TRACE_REGION, 0, window->shape.regions, 0);
+    };
+    if (!answered) {
+      EXPECT_EQ(failed, uint64_t{MERAPI_DEVICE_INDEX_OFFSET});
+    } else if (m.fault().code == 0) {
+      EXPECT_TRUE(HandshakeLines(window.get()) == *right) << "answered without a line that was not written";
+      ask(0);
+      m.run(kAnswers);
+      EXPECT_EQ(m.fault().code, 0u) << "told after the answer";
+      EXPECT_EQ(m.executed(), m.produced);
+    } else {
+      EXPECT_EQ(m.fault().code, uint32_t(MERAPI_FAULT_MEMORY)) << merapi_fault_name(m.fault().code);
+      EXPECT_EQ(m.fault().address, failed);
+      window->live()[3] = kLive;
+      ask(0);
+      m.run(kAnswers);
+      EXPECT_EQ(m.executed(), 0u);
+      EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_FAULTED));
+      m.abort();
+      EXPECT_TRUE(m.run_until([&] { return m.abort_acknowledged(); }, kPatience));
+      ask(0);
+      m.run(kAnswers);
+      EXPECT_EQ(m.fault().code, uint32_t(MERAPI_FAULT_MEMORY)) << "an abort ended it";
+      EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_FAULTED)) << "an abort ended it";
+      EXPECT_EQ(window->live()[3], kLive) << "executed";
+      EXPECT_FALSE(window->marked(0, 128)) << "executed";
+      for (const merapi_completion& c : m.complete()) EXPECT_EQ(c.type, MERAPI_COMP_FAULT);
+    }
+    ASSERT_TRUE(m.attach(kAnswers)) << "the next generation";
+    ASSERT_EQ(m.fault().code, 0u);
+    ask(1);
+    ASSERT_TRUE(m.idle_or_fault(kPatience));
+    EXPECT_EQ(m.fault().code, 0u);
+    EXPECT_TRUE(window->marked(1, 128) && window->marked(1, 4160));
+  }
+}
+
 // An abort whose own look at the host fails, at any of the next reads: an index that was not read is none. What was
 // submitted before the abort is consumed when it is acknowledged, and never executed.
 class AbortErrors : public RtlFault {

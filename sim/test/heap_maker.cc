@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <iterator>
 
 namespace merapi::sim::test {
 
@@ -75,6 +76,31 @@ void HeapMaker::make_klasses() {
   for (Klass& k : klasses_) {
     if (k.has_shape) window_.put_shape(k.shape, k.blocks);
   }
+}
+
+void HeapMaker::redefine() {
+  const Klass& k = random_.pick(klasses_);
+  if (!k.has_shape) return;
+  merapi_shape s = k.shape;
+  std::vector<merapi_ref_block> blocks = k.blocks;
+  window_.withdraw_shape(s.klass_word);
+  if (random_.percent(25)) return;
+  const bool of_host =
+      s.kind == MERAPI_SHAPE_KIND_REFERENCE || s.kind == MERAPI_SHAPE_KIND_LOADER || s.kind == MERAPI_SHAPE_KIND_HOST;
+  if (of_host || (s.kind == MERAPI_SHAPE_KIND_INSTANCE && random_.percent(25))) {
+    constexpr uint8_t kKinds[] = {MERAPI_SHAPE_KIND_REFERENCE, MERAPI_SHAPE_KIND_LOADER, MERAPI_SHAPE_KIND_HOST};
+    s.kind = kKinds[random_.below(std::size(kKinds))];
+    blocks.clear();
+  }
+  for (uint64_t cuts = random_.below(8); cuts != 0 && !blocks.empty(); cuts--) {
+    const size_t i = random_.below(blocks.size());
+    const uint32_t first = uint32_t(random_.below(blocks[i].count));
+    if (first == 0) continue;
+    const merapi_ref_block rest{blocks[i].offset + first * window_.shape.oop_bytes, blocks[i].count - first};
+    blocks[i].count = first;
+    blocks.insert(blocks.begin() + long(i) + 1, rest);
+  }
+  window_.put_shape(s, blocks);
 }
 
 uint64_t HeapMaker::array_words(const Klass& k, uint64_t length) const {
@@ -277,6 +303,11 @@ std::vector<uint64_t> HeapMaker::fields_of(const MadeObject& o) const {
 bool HeapMaker::is_scanned(const MadeObject& o) const {
   const Klass& k = klasses_[by_word_.at(o.klass_word)];
   return k.has_shape && (k.shape.kind == MERAPI_SHAPE_KIND_OBJ_ARRAY || k.shape.kind == MERAPI_SHAPE_KIND_INSTANCE);
+}
+
+bool HeapMaker::is_reported(uint64_t klass_word) const {
+  const Klass& k = klasses_[by_word_.at(klass_word)];
+  return k.has_shape && (k.shape.flags >> MERAPI_SHAPE_FLAG_QUIET & 1) == 0;
 }
 
 void HeapMaker::write_fields() {

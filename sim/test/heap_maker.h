@@ -35,6 +35,10 @@ class HeapMaker {
   // The host's greys: mark about `percent` of the objects below their limits in bitmap `which`, at most `most`.
   void mark_some(uint32_t which, uint32_t percent, size_t most = ~size_t{0});
 
+  // While no device believes a shape: one of those that make() has published is withdrawn, comes back, or is replaced
+  // by another one of the same objects, with its references in other blocks or for the host to scan.
+  void redefine();
+
   // Any address that a reference field or a GREY may hold: null, valid, at limits, outside.
   uint64_t any_address();
   // What a host would answer for a deferred object or a seen klass; the same each time it is asked.
@@ -47,6 +51,8 @@ class HeapMaker {
   uint64_t load_reference(uint64_t field) const;
   // Null when it is an address that a narrow reference cannot hold.
   void store_reference(uint64_t field, uint64_t address);
+  // Whether objects of this klass word have a shape when no redefine() has made it otherwise, and it is to be reported.
+  bool is_reported(uint64_t klass_word) const;
 
   const std::vector<MadeObject>& objects() const { return objects_; }
   const MadeObject* object_at(uint64_t offset) const;

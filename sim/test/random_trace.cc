@@ -343,7 +343,24 @@ class Trace {
     }
     if (unsized && !unsized_.insert(offset).second) error_ << "an unsized object reported twice; ";
     if (!deferred_.insert(offset).second) deferred_again_++;
+    const MadeObject* o = knobs_.redefines ? maker_->object_at(offset) : nullptr;
+    if (o != nullptr) scan_for_device(*o);
+    // As the closure, for which it is still the device's.
+    if (o != nullptr && (maker_->is_scanned(*o) || o->primitive)) return;
     for (uint64_t a : maker_->answer(address)) pending_.push_back(a);
+  }
+
+  // What the device would have found in it, and told of it, had its shape not been redefined.
+  void scan_for_device(const MadeObject& o) {
+    if (maker_->is_scanned(o)) {
+      for (uint64_t field : maker_->fields_of(o)) {
+        if (uint64_t a = maker_->load_reference(field)) pending_.push_back(a);
+      }
+    }
+    if (maker_->is_reported(o.klass_word)) {
+      klasses_visited_.insert(o.klass_word);
+      for (uint64_t a : maker_->answer(o.klass_word)) pending_.push_back(a);
+    }
   }
 
   // What the device may write in a cycle, as one number; nothing of it may move while it is paused.
@@ -384,6 +401,7 @@ class Trace {
     if (knobs_.reclaims && r_.percent(50)) reclaim();
     if (knobs_.falls && r_.percent(50)) fall();
     if (knobs_.overwrites) overwrite();
+    if (knobs_.redefines && r_.percent(70)) redefine();
     machine_->resume();
     expect_new_shapes();
   }
@@ -391,6 +409,15 @@ class Trace {
   // Behind a pause INVALIDATE_SHAPES may be among what waits in the ring: klasses may be reported again.
   void expect_new_shapes() {
     if (!machine_->resume_acknowledged() && machine_->executed() != machine_->produced) reported_twice_ = true;
+  }
+
+  // The device hears of it before it goes on, whatever is in front of that in the ring.
+  void redefine() {
+    if (r_.percent(50)) submit_next();
+    if (!machine_->room()) return;
+    for (uint64_t i = r_.between(1, 8); i != 0; i--) maker_->redefine();
+    machine_->command(MERAPI_OP_INVALIDATE_SHAPES, 0, 0, 0);
+    reported_twice_ = true;
   }
 
   // Eager reclaim of a humongous primitive array: bits and live words cleared, its regions free.
@@ -469,6 +496,35 @@ class Trace {
     }
   }
 
+  // With redefined shapes who scans an object depends on when: the marks do not, and each object's words are either in
+  // the live table or the host's to add.
+  void check_redefined(const Closure& want) {
+    const int log2 = window_.shape.alignment_log2;
+    auto missing = [&](const char* what, const std::set<uint64_t>& have, const std::set<uint64_t>& least) {
+      for (uint64_t x : least) {
+        if (have.count(x) == 0) error_ << what << ": missing " << std::hex << x << std::dec << "; ";
+      }
+    };
+    missing("deferred", deferred_, want.deferred);
+    missing("unsized", unsized_, want.unsized);
+    missing("klasses", want.klasses, seen_);
+    seen_.insert(klasses_visited_.begin(), klasses_visited_.end());
+    missing("klasses", seen_, want.klasses);
+    for (uint64_t o : deferred_) {
+      if (!want.marked[o >> log2]) error_ << "deferred and not reached " << std::hex << o << std::dec << "; ";
+    }
+    std::map<uint32_t, uint64_t> live = want.live;
+    for (uint64_t o : unsized_) {
+      if (!want.newly[o >> log2]) error_ << "unsized and the host's " << std::hex << o << std::dec << "; ";
+      if (want.unsized.count(o) == 0) live[uint32_t(o >> window_.shape.region_log2)] -= maker_->object_at(o)->words;
+    }
+    for (uint32_t i = 0; i < window_.shape.regions; i++) {
+      if (window_.live()[i] != live[i]) {
+        error_ << "live words of region " << i << ": " << window_.live()[i] << " not " << live[i] << "; ";
+      }
+    }
+  }
+
   void abort() {
     aborts_++;
     machine_->abort();
@@ -501,6 +557,10 @@ class Trace {
     ClosureInput in = closure_input();
     Closure want = naive_closure(in);
     error_ << compare_marks(in, want, window_.area(MERAPI_AREA_BITMAP0 + int(bitmap_)));
+    if (knobs_.redefines) {
+      check_redefined(want);
+      return check_counts(nullptr);
+    }
     // Reported before it was reclaimed: the host checks limits itself.
     if (!promises_.reports_once) {
       for (uint64_t o : reclaimed_) deferred_.erase(o), unsized_.erase(o);
@@ -587,6 +647,7 @@ class Trace {
   std::set<uint32_t> commanded_, recommanded_, fallen_;
   std::vector<uint64_t> submitted_;
   std::set<uint64_t> deferred_, unsized_, seen_, reclaimed_;
+  std::set<uint64_t> klasses_visited_;  // of `redefines`: by the host, for an object that it scanned
   HostTally tally_;
   uint64_t begin_index_ = 0, clock_ = 0, completed_ = 0;
   uint32_t events_ = 0;

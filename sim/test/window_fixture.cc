@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstring>
 #include <stdexcept>
+#include <utility>
 
 #include "sim/test/random.h"
 
@@ -95,16 +96,39 @@ std::unique_ptr<Mapping> Window::copy() {
   return out;
 }
 
+uint64_t Window::extension_room(uint64_t size) {
+  for (auto& [offset, bytes] : extension_free_) {
+    if (bytes < size) continue;
+    bytes -= size;
+    return std::exchange(offset, offset + size);
+  }
+  if (extension_used_ + size > layout.area[MERAPI_AREA_SHAPE_EXTENSION].size) throw std::runtime_error("extension");
+  extension_used_ += size;
+  return extension_used_ - size;
+}
+
+void Window::withdraw_shape(uint64_t klass_word) {
+  auto* table = reinterpret_cast<merapi_shape*>(area(MERAPI_AREA_SHAPES));
+  const uint64_t slots = layout.area[MERAPI_AREA_SHAPES].size / sizeof(merapi_shape);
+  merapi_shape* s = std::find_if(table, table + slots, [=](auto& x) { return x.klass_word == klass_word; });
+  if (s == table + slots) return;
+  if (s->block_count > MERAPI_SHAPE_INLINE_BLOCKS) {
+    const uint64_t size = (s->block_count * sizeof(merapi_ref_block) + 63) / 64 * 64;
+    std::memset(area(MERAPI_AREA_SHAPE_EXTENSION) + s->extension, 0xa5, size);
+    extension_free_.push_back({s->extension, size});
+  }
+  std::memset(s, 0xa5, sizeof *s);
+  s->klass_word = MERAPI_SHAPE_KEY_TOMBSTONE;
+}
+
 void Window::put_shape(merapi_shape s, const std::vector<merapi_ref_block>& blocks) {
   s.block_count = uint32_t(blocks.size());
   if (blocks.size() <= MERAPI_SHAPE_INLINE_BLOCKS) {
     std::copy(blocks.begin(), blocks.end(), s.block);
   } else {
-    uint64_t size = blocks.size() * sizeof(merapi_ref_block);
-    if (extension_used_ + size > layout.area[MERAPI_AREA_SHAPE_EXTENSION].size) throw std::runtime_error("extension");
-    s.extension = extension_used_;
-    std::memcpy(area(MERAPI_AREA_SHAPE_EXTENSION) + extension_used_, blocks.data(), size);
-    extension_used_ += (size + 63) / 64 * 64;
+    const uint64_t size = blocks.size() * sizeof(merapi_ref_block);
+    s.extension = extension_room((size + 63) / 64 * 64);
+    std::memcpy(area(MERAPI_AREA_SHAPE_EXTENSION) + s.extension, blocks.data(), size);
   }
   uint64_t slots = layout.area[MERAPI_AREA_SHAPES].size / sizeof(merapi_shape);
   int log2 = __builtin_ctzll(slots);

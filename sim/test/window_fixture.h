@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "merapi/merapi.h"
@@ -84,6 +85,9 @@ class Window {
   }
   // Put a shape into the table (and its blocks into the extension when there are more than four).
   void put_shape(merapi_shape shape, const std::vector<merapi_ref_block>& blocks = {});
+  // A tombstone takes its place in the table; of its blocks in the extension nothing is left, and others may stand
+  // there.
+  void withdraw_shape(uint64_t klass_word);
   // Instances of so many words; arrays of references, as wide as the window's, behind a header.
   void put_instance(uint64_t klass_word, uint32_t size_words, const std::vector<merapi_ref_block>& blocks = {});
   void put_object_array(uint64_t klass_word, uint32_t header_bytes);
@@ -94,7 +98,10 @@ class Window {
 
  private:
   void spread();
+  uint64_t extension_room(uint64_t size);
+
   uint64_t extension_used_ = 0;
+  std::vector<std::pair<uint64_t, uint64_t>> extension_free_;  // of withdrawn shapes: offset, bytes
 };
 
 // The host's side of a window: rings, requests and what the device shows. Runs nothing by itself.

@@ -44,6 +44,7 @@ TEST(RtlTrace, Aborts) { run_seeds({}); }
 TEST(RtlTrace, RegionsFall) { run_seeds({.reclaims = false, .falls = true, .aborts = false}); }
 TEST(RtlTrace, Drops) { run_seeds({.no_spill = true}); }
 TEST(RtlTrace, SlowHost) { run_seeds({.slow_host = true}); }
+TEST(RtlTrace, Redefines) { run_seeds({.reclaims = false, .aborts = false, .redefines = true}); }
 TEST(RtlTrace, Overwrites) { run_seeds({.reclaims = false, .aborts = false, .overwrites = true}); }
 TEST(RtlTrace, OverwritesWithDrops) { run_seeds({.no_spill = true, .overwrites = true}); }
 

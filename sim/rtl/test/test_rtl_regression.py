@@ -199,6 +199,11 @@ def test_what_changes_in_a_pause(preset):
     run("RtlPauseExtensions.*:RtlPauseSweep.*:RtlPauseKinds.*:RtlPauseKlasses.*:RtlPauseStalls.*", preset)
 
 
+@pytest.mark.parametrize("preset", presets())
+def test_a_pause_comes_in_time(preset):
+    run("RtlPauseBound.*", preset)
+
+
 # Presets with a record: others are not simulated often enough to keep one. Without its record sim-small fails.
 RECORDED = [p for p in presets() if p == "sim-small" or (RECORDS / f"{p}.json").exists()]
 

@@ -34,6 +34,7 @@ module mark_bank #(
     input write_done_in,
     input [2:0] write_tag_in,
     input clean,
+    input clean_early,
     input invalidate_in
 );
   reg started = 0;
@@ -133,6 +134,7 @@ module mark_bank #(
       .io_writeBack_done_valid(write_done),
       .io_writeBack_done_bits({1'b0, write_tag}),
       .io_clean(clean),
+      .io_cleanEarly(clean_early),
       .io_invalidate(invalidate),
       .io_quiet(quiet),
       .io_cleaned(cleaned),
@@ -220,7 +222,7 @@ module mark_bank #(
   // and one refused, and all was written back.
   reg evicted = 0, dropped = 0, refused_one = 0, found = 0;
   always @(posedge clock) begin
-    if (write_done && !clean) evicted <= 1;
+    if (write_done && !clean && !clean_early) evicted <= 1;
     if (drop_valid) dropped <= 1;
     if (turned_away) refused_one <= 1;
     if (already && mine && marked) found <= 1;

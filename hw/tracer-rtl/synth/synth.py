@@ -35,7 +35,9 @@ MEMORY_LUTS = {
 }  # fmt: skip
 # Modules that are parts of the block around them: queues, arbiters and memories.
 PART = re.compile(r"(Queue|Fifo|SureFifo|Arbiter|RRArbiter)\d+_|.*_\d+x\d+$")
-ULTRA_DEPTH = 4096  # a memory at least as deep as a URAM becomes URAM
+ULTRA_DEPTH = (
+    4096  # a memory deeper than a URAM becomes URAM; one of just its depth is a few block RAMs, which are faster
+)
 RESOURCES = ("lut", "ff", "bram36", "uram")
 
 
@@ -57,7 +59,7 @@ def for_synthesis(text: str) -> str:
     found = re.search(r"reg +(\[\d+:0\])? *Memory\[0:(\d+)\];", text)
     if not found:
         return text
-    deep = int(found.group(2)) + 1 >= ULTRA_DEPTH
+    deep = int(found.group(2)) + 1 > ULTRA_DEPTH
     # One clock drives all ports; the module alone does not say so, and URAM has but one.
     text = re.sub(r"@\(posedge \w+_clk\)", "@(posedge R0_clk)", text)
     attributes = "(* no_rw_check" + (', ram_style = "ultra"' if deep else "") + " *) "

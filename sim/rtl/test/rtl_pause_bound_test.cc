@@ -260,8 +260,8 @@ TEST(RtlPauseBound, BehindAFence) {
 // More regions than any checker keeps limits of: twice as many in the largest presets.
 TEST(RtlPauseBound, ManyMoreRegions) {
   for (uint8_t oop_bytes : {4, 8}) {
-    PausedTrace t(shape_of(4096, 16, oop_bytes), oop_bytes);
-    std::vector<uint64_t> leaves = spread(t, 64, 1, is_small() ? 1 : 4);
+    PausedTrace t(shape_of(is_small() ? 4096 : 8192, 16, oop_bytes), oop_bytes);
+    std::vector<uint64_t> leaves = spread(t, 64, 1, 1);
     t.make_arrays(t.region(16), is_small() ? 60 : 300, leaves);
     ASSERT_NO_FATAL_FAILURE(t.attach());
     ASSERT_NO_FATAL_FAILURE(
@@ -299,7 +299,7 @@ TEST(RtlPauseBound, BeforeIdle) {
   {
     PausedTrace t(shape_of(64, 17), 4);
     t.window.directory()->area[MERAPI_AREA_SPILL] = {0, 0};
-    std::vector<uint64_t> places = spread(t, 1, 1, is_small() ? 40 : 300);
+    std::vector<uint64_t> places = spread(t, 1, 1, is_small() ? 40 : 480);
     t.shuffle(&places);
     t.make_graph(places);
     ASSERT_NO_FATAL_FAILURE(t.attach());

@@ -74,6 +74,11 @@ class TracerCore(p: TracerParameters) extends Module {
   released := sweep.io.busy && (released || sweep.io.blocked)
   val hold = stop || RegNext(sweep.io.busy && !released, false.B)
 
+  // Lanes are the first that come to rest. What they have counted is written while filters and banks end.
+  private val lanesQuiet = late(all(lanes.map(_.io.quiet)))
+  private val drain      = late(io.orders.drain)
+  private val flushLive  = late(io.orders.flush || drain && late(stop) && lanesQuiet)
+
   val arraysWait = RegNext(stores.map(_.io.deep).reduce(_ || _), false.B)
 
   // Chunks whose marked objects are to be scanned again.
@@ -124,6 +129,7 @@ class TracerCore(p: TracerParameters) extends Module {
     lane.io.fill       := limits.io.fill
     limits.io.ask((1 + p.scanPorts) * i) <> lane.io.ask
     lane.io.dropShapes := io.orders.dropShapes
+    lane.io.redefined  := io.orders.redefined
     lane.io.grey <> store.io.take
     store.io.giveBack := lane.io.giveBack
     for ((port, j) <- lane.io.references.zipWithIndex) {
@@ -135,7 +141,7 @@ class TracerCore(p: TracerParameters) extends Module {
       limits.io.ask((1 + p.scanPorts) * i + 1 + j) <> filter.io.ask
     }
     merges(i).io.in <> lane.io.live
-    merges(i).io.flush := io.orders.flush
+    merges(i).io.flush := flushLive
     live.io.in(i) <> merges(i).io.out
     io.seen(i) <> lane.io.seen
     io.deferred(i) <> lane.io.deferred
@@ -144,6 +150,7 @@ class TracerCore(p: TracerParameters) extends Module {
     bank.io.powerUp    := io.powerUp
     bank.io.config     := c
     bank.io.clean      := io.orders.flush
+    bank.io.cleanEarly := drain
     bank.io.invalidate := io.orders.invalidate
     bank.io.greyFull   := store.io.full
     store.io.mark <> bank.io.grey
@@ -194,7 +201,7 @@ class TracerCore(p: TracerParameters) extends Module {
   limits.io.invalidate   := io.orders.invalidate
   walker.io.config       := c
   live.io.config         := c
-  live.io.flush          := io.orders.flush && late(all(merges.map(_.io.empty))) // no update comes
+  live.io.flush          := flushLive && late(all(merges.map(_.io.empty))) // no update comes
   sweep.io.config        := c
   sweep.io.slice         := io.slice
   sweep.io.hold          := stop
@@ -221,7 +228,6 @@ class TracerCore(p: TracerParameters) extends Module {
   )
   // Of two cycles before, all three: what was quiet and held still is, and who finds nothing left sees the flags of the
   // same cycle; while one is looked for, something is left.
-  private val lanesQuiet = late(all(lanes.map(_.io.quiet)))
   private val lanesEmpty = late(all(lanes.map(_.io.empty)))
   private val othersPass = late(passing)
   io.status.quiet := late(

@@ -54,6 +54,12 @@ case class TracerParameters(
     chaseLines: Int = 16,
     /** Cycles that a chain waits for a lane to look at what it offered. */
     chasePatience: Int = 255,
+    /** Lines of the limit table under way (tracer-wide); a power of two. */
+    limitReads: Int = 8,
+    /** Lines of the live table on their way to the window (tracer-wide); a power of two. With `liveLines` they bound the time
+      * to a pause.
+      */
+    liveLegs: Int = 8,
     /** log2 of the bytes after which the next port's share begins. */
     interleaveLog2: Int = 8,
     /** log2 of the largest heap in bytes. */
@@ -93,6 +99,8 @@ case class TracerParameters(
     recentReferences -> "recentReferences",
     limitLines       -> "limitLines",
     liveLines        -> "liveLines",
+    limitReads       -> "limitReads",
+    liveLegs         -> "liveLegs",
     sweepReads       -> "sweepReads",
     submissionReads  -> "submissionReads",
     greyEntries      -> "greyEntries",
@@ -206,7 +214,9 @@ case class TracerParameters(
       log2Ceil(shapeWalks),
       log2Ceil(submissionReads),
       log2Ceil(chaseLines),
-      log2Ceil(8) // live rows, write-backs and clears under way
+      log2Ceil(limitReads),
+      log2Ceil(liveLegs),
+      log2Ceil(8) // write-backs and clears under way
     ).max
 }
 
@@ -259,8 +269,9 @@ object TracerParameters {
     dirtyBound = 64,
     greyDepth = 1024,
     recentReferences = 1024,
-    limitLines = 256,
+    limitLines = 512,
     liveLines = 256,
+    liveLegs = 32,
     ports = 1,
     lineQueue = 16,
     askQueue = 4,
@@ -288,6 +299,8 @@ object TracerParameters {
     recentReferences = 2,
     limitLines = 2,
     liveLines = 2,
+    limitReads = 2,
+    liveLegs = 2,
     sweepReads = 16,
     rescanFlags = 2,
     seenKlasses = 2

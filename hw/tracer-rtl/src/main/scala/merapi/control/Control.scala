@@ -28,7 +28,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   object State extends ChiselEnum {
     val Look, Looking, Think, Decide, Pace                                          = Value
     val Kill, KillDone, Drain, Flush, WritePage, WriteWait, Swept                   = Value
-    val Identify, Identifying, Answer, Answered                                     = Value
+    val Identify, Identifying, Answer, Answered, Attached                           = Value
     val Fetch, Judge, Check, Latch, Begin                                           = Value
     val Rescan, Idle, IdleDone, Fenced, PauseDone, AbortLook, AbortLooking, Aborted = Value
     val FaultWrite, FaultEntry                                                      = Value
@@ -104,11 +104,13 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   io.orders.suppress := pending || faulted || killing || !attached
   io.orders.block    := killing
   io.orders.clear    := state === State.KillDone
+  io.orders.drain    := state.isOneOf(State.Drain, State.Flush)
   io.orders.flush    := state === State.Flush
   // Pulses that follow from much, a cycle later.
   val invalidate    = WireDefault(false.B)
   val forget        = WireDefault(false.B)
   val dropShapes    = WireDefault(false.B)
+  val redefined     = WireDefault(false.B)
   val unflag        = WireDefault(false.B)
   val settles       = WireDefault(false.B)
   val forgetSeen    = WireDefault(false.B)
@@ -116,6 +118,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   io.orders.invalidate   := RegNext(invalidate, false.B)
   io.orders.forget       := RegNext(forget, false.B)
   io.orders.dropShapes   := RegNext(dropShapes, false.B)
+  io.orders.redefined    := RegNext(redefined, false.B)
   io.orders.unflag.valid := RegNext(unflag, false.B)
   io.orders.unflag.bits  := RegNext(io.core.flagged.bits)
   io.orders.settled      := RegNext(settles, false.B)
@@ -212,7 +215,11 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   io.pauseTime.valid := false.B
   io.pauseTime.bits  := elapsed
   when(look.io.done) { sinceLook := 0.U }.elsewhen(!lookDue) { sinceLook := sinceLook + 1.U }
-  look.io.start      := state === State.Look || state === State.AbortLook
+  // For a pause the core is drained at once. For anything else that takes as long as a pause may, so the host is looked at
+  // meanwhile.
+  val between = state.isOneOf(State.Drain, State.Flush) && after =/= State.PauseDone
+  val heard   = RegNext(RegNext(look.io.done, false.B), false.B) // what is compared with it is known
+  look.io.start      := state === State.Look || state === State.AbortLook || (between && lookDue)
   look.io.restart    := io.restart
   look.io.produced   := io.produced
   look.io.attached   := attached && ringsGood
@@ -247,6 +254,16 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     toWrite := lines
     after   := next
     state   := State.WritePage
+  }
+  // While the core drains. What it was to drain for is still to be done after a pause, and then looked at anew.
+  private[control] def heed(): Unit = {
+    when(between && heard) {
+      when(otherHost || abortNew) { state := State.Think }.elsewhen(pauseWanted) {
+        elapsed := 0.U
+        after   := State.PauseDone
+      }
+    }
+    when(pending) { state := State.Think }
   }
   // Between two things to do.
   private[control] def lookAgain(): Unit = {
@@ -294,7 +311,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
 
   // One switch for all states: firtool writes what an earlier one says into every branch of a later one.
   switch(state) {
-    is(State.Look) { state := State.Looking }
+    is(State.Look) { when(!look.io.busy) { state := State.Looking } }
     is(State.Looking) { when(look.io.done) { state := State.Think } }
 
     is(State.Think) { state := State.Decide } // what is compared is known in the next cycle
@@ -308,6 +325,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
       when(resumed) {
         resumed    := false.B
         forgetSeen := entryThere
+        redefined  := entryThere
       }
       when(pending && !(attached && revoked)) {
         when(attached && !faulted) {
@@ -400,7 +418,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     }
 
     // End everything that was asked of the memory, then put the core back to its state after reset.
-    is(State.Kill) { when(io.memoryQuiet) { state := State.KillDone } }
+    is(State.Kill) { when(io.memoryQuiet && !look.io.busy) { state := State.KillDone } }
     is(State.KillDone) {
       running    := false.B
       inHand     := false.B
@@ -410,13 +428,13 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     // Let the core come to rest with everything it holds, then write back what the host will look at.
     is(State.Drain) {
       when(io.core.quiet && held) { state := State.Flush }
-      when(pending) { state := State.Think }
+      heed()
     }
     is(State.Flush) {
       // A DONE on its way to the reporter is none of its reports yet.
       val reported = (io.reportsEmpty && !done.valid) || io.reportsFull
       when(io.core.cleaned && io.core.liveFlushed && reported) { state := after }
-      when(pending) { state := State.Think }
+      heed()
     }
     is(State.WritePage) {
       state := State.WriteWait
@@ -429,6 +447,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     is(State.Identifying) { inIdentifying() }
     is(State.Answer) { inAnswer() }
     is(State.Answered) { inAnswered() }
+    is(State.Attached) { inAttached() }
     is(State.PauseDone) { inPauseDone() }
     is(State.Swept) { inSwept() }
     is(State.AbortLook) { inAbortLook() }

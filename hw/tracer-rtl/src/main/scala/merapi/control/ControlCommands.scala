@@ -58,8 +58,11 @@ trait ControlCommands { unit: Control =>
           }
         }
         is(Verdict.Fence) {
-          after := State.Fenced
-          state := State.Drain
+          // In hand until it is executed: a pause may come before.
+          inHand        := true.B
+          page.consumed := page.consumed
+          after         := State.Fenced
+          state         := State.Drain
         }
         is(Verdict.DropShapes) {
           dropShapes := true.B
@@ -138,12 +141,15 @@ trait ControlCommands { unit: Control =>
     when(pending) { state := State.Think }
   }
   private[control] def inFenced(): Unit = {
+    inHand        := false.B
+    page.consumed := page.consumed + 1.U
     postDone()
     write(PageLine.mask(PageLine.allCounters: _*), State.Look)
   }
   private[control] def inIdleDone(): Unit = {
-    // Something may have been reported while the core drained: then once more.
-    state := State.Look
+    // Something may have been reported while the core drained, or submitted: then once more. A host that submits all the
+    // time hears what was executed all the same.
+    lookAgain()
     when(io.reportsEmpty && settled) {
       settles        := true.B
       page.idle      := true.B

@@ -42,22 +42,38 @@ trait ControlRequests { unit: Control =>
     }
   }
   private[control] def inAnswer(): Unit = {
-    when(pending) {
-      faulted          := true.B
-      pending          := false.B
-      page.faultCode   := pendingFault.code
-      page.faultAt     := pendingFault.address
-      page.faultDetail := pendingFault.detail
-      setState(DeviceState.Faulted)
-    }
-    write(
-      PageLine.mask(PageLine.allCounters ++ Seq(PageLine.fault, PageLine.identity, PageLine.idle, PageLine.ack): _*),
-      State.Answered
-    )
+    when(pending) { refuse() }
+    writeAnswer()
   }
-  private[control] def inAnswered(): Unit = {
+  // All of it but the generation.
+  private[control] def writeAnswer(): Unit = write(
+    PageLine.mask(PageLine.allCounters ++ Seq(PageLine.fault, PageLine.identity, PageLine.idle, PageLine.ack): _*),
+    State.Answered
+  )
+  private[control] def refuse(): Unit = {
+    ringsGood        := false.B
+    faulted          := true.B
+    pending          := false.B
+    page.faultCode   := pendingFault.code
+    page.faultAt     := pendingFault.address
+    page.faultDetail := pendingFault.detail
+    setState(DeviceState.Faulted)
+  }
+  private[control] def inAnswered(): Unit = when(pending && !faulted) {
+    // One of these lines could not be written: a refusal as well, of which the host reads before it sees the answer.
+    refuse()
+    writeAnswer()
+  }.otherwise {
     attached := true.B
-    write(PageLine.mask(PageLine.index), State.Look)
+    write(PageLine.mask(PageLine.index), State.Attached)
+  }
+  private[control] def inAttached(): Unit = {
+    state := State.Look
+    // The answer itself: once more, behind its fault.
+    when(pending && !faulted) {
+      refuse()
+      write(PageLine.mask(PageLine.fault, PageLine.index), State.Look)
+    }
   }
 
   private[control] def inPauseDone(): Unit = {

@@ -28,10 +28,12 @@ class CoreOrders(p: TracerParameters) extends Bundle {
   val suppress   = Bool()                    // no effect on memory any more
   val block      = Bool()                    // no request to memory any more
   val clear      = Bool()                    // pulse: back to the state after reset; with block, memory quiet
-  val flush      = Bool()                    // write back what is dirty (with hold, quiet)
+  val drain      = Bool()                    // with hold: what is dirty will have to be written back
+  val flush      = Bool()                    // write it back (with hold, quiet)
   val invalidate = Bool()                    // pulse: drop clean copies
   val forget     = Bool()                    // pulse: what was recently tested is tested again
   val dropShapes = Bool()                    // pulse
+  val redefined  = Bool()                    // pulse, before a hold ends: shapes may have been replaced
   val unflag     = Valid(UInt(p.flagLog2.W)) // pulse
   val settled    = Bool()                    // pulse: idle, nothing that was ever dropped is missing
 }

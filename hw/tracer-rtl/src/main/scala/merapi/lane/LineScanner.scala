@@ -49,8 +49,8 @@ class LineScanner(p: TracerParameters) extends Module {
 
   private def wordsOf(line: UInt) = (0 until ScanJob.slots(p)).map(i => line(32 * i + 31, 32 * i))
   val words                       = wordsOf(data)
-  // Whatever the encoding and the alignment, some of these bits differ between neighbours.
-  private val odd = VecInit(wordsOf(io.in.bits.data).map(_(5, 0).xorR)).asUInt
+  // Whatever the encoding and the alignment (256 bytes at most), some of these bits differ between neighbours.
+  private val odd = VecInit(wordsOf(io.in.bits.data).map(_(9, 0).xorR)).asUInt
   private val dealt =
     if (p.scanPorts == 1) Seq(io.in.bits.left) else Seq(io.in.bits.left & ~odd, io.in.bits.left & odd)
   private val ports = mine.zip(io.references).map { case (left, port) =>

@@ -14,9 +14,12 @@ class Extension(p: TracerParameters) extends Bundle {
   val size     = UInt(ShapeLimits.bits.W) // the object's words
 }
 
-/** An object whose size is in another line, or whose blocks are in the shape extension: its next line is that one. */
+/** An object whose size is in another line, or whose blocks are in the shape extension: its next line is that one. Or
+  * (`same`) a line of references that is put back: it is the next line once more, and the rest says nothing.
+  */
 class Detour(p: TracerParameters) extends Bundle {
   val slot  = UInt(log2Ceil(p.slots).W)
+  val same  = Bool()
   val phase = Phase()
   val line  = UInt(p.lineAddress.W)
   val word  = UInt(4.W)  // Size: which 4-byte word of the line
@@ -48,9 +51,10 @@ class EvaluateJob(p: TracerParameters) extends Bundle {
   * have left while others wait.
   *
   * Held, objects are given back as greys when their reports find no room (what has left does not leave again, except
-  * SHAPE_SEEN and DEFER, which may repeat). When it is for a pause, those that come from then on are, all but the first.
-  * The acknowledgement waits for what an object marks to be fetched, marked and written; but for the first, a host that
-  * paused as soon as it had resumed could keep the trace where it is. (A lane is also held while the control unit writes
+  * SHAPE_SEEN and DEFER, which may repeat). When it is for a pause, those that come from then on are, and further lines
+  * of references are put back: they are their objects' next lines after the pause. The acknowledgement waits for what a
+  * line marks to be fetched, marked and written. But the first line since the last pause is evaluated: a host that paused
+  * as soon as it had resumed could else keep the trace where it is. (A lane is also held while the control unit writes
   * its page or sweeps: that is over soon, and lines would be fetched twice.)
   *
   * An object that is given back before its klass was reported may be gone after a pause. Others of that klass have looked
@@ -65,6 +69,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     val config    = Input(new TraceConfig(p))
     val hold      = Input(Bool())                     // give back what waits for the host
     val pausing   = Input(Bool())                     // and what has not begun
+    val resumed   = Input(Bool())                     // pulse: a pause is over
     val in        = Flipped(Valid(new EvaluateJob(p)))
     val offered   = Input(Bool())                     // `in` may come: known early, unlike whether it does
     val room      = Output(Bool())                    // for two more: one may be on its way
@@ -134,10 +139,12 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val reported = RegInit(false.B)
   val sent     = RegInit(false.B)
   val begun    = counted || reported || sent
-  val hadFirst = RegInit(false.B) // of this pause
+  val gotOn    = RegInit(false.B) // since the last pause
+  val puts     = io.pausing && gotOn
+  val putBack  = valid && puts && x.phase === Phase.References
   val doubted  = WireDefault(false.B)
   val relies   = doubted && x.found && !x.report && !x.shape.quiet
-  val returns  = valid && sizing && !begun && (relies || (hadFirst && x.phase === Phase.Header))
+  val returns  = valid && sizing && !begun && (relies || (puts && x.phase === Phase.Header))
   val sized    = valid && sizing && !needSize && !returns
   val wantLive = sized && x.found && x.count && !counted
   val wantSeen = sized && x.report && !reported
@@ -185,6 +192,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.walk.bits.stored      := x.phase === Phase.References
   io.walk.bits.placed      := false.B
   io.walk.bits.raw         := further
+  io.walk.bits.again       := instance || further
   io.walk.bits.count       := Mux(objArray, 1.U, x.shape.blockCount(2, 0))
   io.walk.bits.more        := further && io.extension.left > 4.U
   io.walk.bits.size        := io.extension.size
@@ -200,6 +208,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.continue.bits.slot  := x.slot
   io.continue.bits.klass := x.klass
   val at = Mux(mirror, mirrorAt, start +& 16.U) // a wide klass word's length follows it
+  io.continue.bits.same  := putBack
   io.continue.bits.phase := Mux(needSize, Phase.Size, Phase.Extension)
   io.continue.bits.line  := Mux(needSize, at >> 6, x.shape.extension)
   io.continue.bits.word  := at(5, 2)
@@ -243,17 +252,17 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   io.giveBack.bits.obj := x.obj
   // An unsized object that was reported is the host's to count.
   io.giveBack.bits.count := x.count && !counted && !io.live.fire && (x.found || !(sent || io.deferred.fire))
-  val ready  = valid && !returns && Mux(sized, told, true.B)
-  val toScan = ready && ((sized && refs && !toExtend) || !sizing)
-  val toKeep = ready && sizing && (needSize || (sized && toExtend))
-  val toEnd  = ready && sized && !refs
+  val ready  = sized && told
+  val toScan = (ready && refs && !toExtend) || (valid && !sizing && !putBack)
+  val toKeep = (ready && toExtend) || (valid && !returns && sizing && needSize)
+  val toEnd  = ready && !refs
   // To the scanner and to the walk in one cycle; not to the walk if this line is all.
   val isAll    = x.phase === Phase.Header && !objArray && !goesOn
   val scanOpen = bare || io.scan.ready
   val walkOpen = isAll || io.walk.ready
   io.scan.valid     := toScan && !bare && walkOpen
   io.walk.valid     := toScan && !isAll && scanOpen
-  io.continue.valid := toKeep
+  io.continue.valid := toKeep || putBack
   val scans     = toScan && scanOpen && walkOpen
   val givenBack = io.giveBack.valid
   io.unsaid := givenBack && x.report && !needSize && !reported && !io.seen.fire
@@ -267,7 +276,7 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
     doubtEnd := enqAt
   }.elsewhen(deqAt === doubtEnd) { doubts := false.B }
   doubted      := forgetting || forgotten || (doubts && deqAt =/= doubtEnd)
-  done         := toEnd || scans || (toKeep && io.continue.ready) || givenBack
+  done         := toEnd || scans || ((toKeep || putBack) && io.continue.ready) || givenBack
   io.end.valid := toEnd || (scans && isAll) || givenBack
   // Of the extension, the blocks after these.
   io.extend.valid         := (toKeep && !needSize) || (io.walk.fire && further)
@@ -285,7 +294,9 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   counted                 := !done && (counted || io.live.fire)
   reported                := !done && (reported || io.seen.fire)
   sent                    := !done && (sent || io.deferred.fire)
-  hadFirst                := io.pausing && (hadFirst || (done && x.phase === Phase.Header && !givenBack))
+  // What sizes or extends an object is done again after a pause, as a rule, and is nothing that would have got on.
+  private val getsOn = x.phase === Phase.Header || x.phase === Phase.References
+  gotOn := !io.resumed && (gotOn || (done && getsOn && !givenBack && !putBack))
 
   // What cannot be right.
   val noKlass   = !x.found && x.klass === Contract.ShapeKeyEmpty.U

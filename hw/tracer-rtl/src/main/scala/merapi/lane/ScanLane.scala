@@ -62,9 +62,9 @@ class LanePiece(p: TracerParameters) extends Piece(p) {
   * may wait for the host; at a pause the objects that need it are given back to the grey store, where they have
   * reserved room, so that the stages drain.
   *
-  * At a pause greys and continuations stay where they are: both pass the limit check when they go on. An object that
-  * has still to read of the shape extension begins again with its klass word: the host may have put its blocks
-  * elsewhere.
+  * At a pause greys and continuations stay where they are: both pass the limit check when they go on. When the host may
+  * have replaced shapes, an instance that has still something to read begins again with its klass word (it is not counted
+  * once more), and so does an object whose size is still to be read. An array goes on: it has its length.
   */
 class ScanLane(p: TracerParameters) extends Module {
   private val slotBits = log2Ceil(p.slots)
@@ -76,6 +76,7 @@ class ScanLane(p: TracerParameters) extends Module {
     val pausing    = Input(Bool()) // and what has not begun
     val arraysWait = Input(Bool()) // some lane has enough to do
     val invalidate = Input(Bool()) // pulse, when quiet
+    val redefined  = Input(Bool()) // pulse, when quiet: klass words may mean other klasses
     val dropShapes = Input(Bool()) // pulse
     val fill       = Input(new LimitFill(p))
     val ask        = Decoupled(UInt((p.regionBits - 3).W)) // for limits
@@ -109,14 +110,14 @@ class ScanLane(p: TracerParameters) extends Module {
     val fresh = Bool() // its klass word's line is wanted
   }
 
-  val free      = RegInit(((BigInt(1) << p.slots) - 1).U(p.slots.W))
-  val begun     = RegInit(0.U(p.slots.W))
-  val toForget  = Wire(UInt(p.slots.W))
-  val fresh     = begun & ~toForget
-  val inFlight  = RegInit(0.U(log2Ceil(p.slots + 1).W)) // slots that are not free
-  val extending = RegInit(0.U(p.slots.W))               // have been counted, and are to read of the shape extension
-  val sizing    = RegInit(0.U(p.slots.W))               // are to read their size, whose place follows from their shape
-  val held      = Mem(p.slots, new Held)
+  val free     = RegInit(((BigInt(1) << p.slots) - 1).U(p.slots.W))
+  val begun    = RegInit(0.U(p.slots.W))
+  val toForget = Wire(UInt(p.slots.W))
+  val fresh    = begun & ~toForget
+  val inFlight = RegInit(0.U(log2Ceil(p.slots + 1).W)) // slots that are not free
+  val counted  = RegInit(0.U(p.slots.W))               // instances with more to read
+  val sizing   = RegInit(0.U(p.slots.W))               // are to read their size, whose place follows from their shape
+  val held     = Mem(p.slots, new Held)
   // What a slot remembers between two lines: the line to be fetched next (counted from the heap's first, and around),
   // what it is, which of its slots are the object's; where the object's size is; its shape's further blocks.
   class SizeAt extends Bundle {
@@ -283,7 +284,7 @@ class ScanLane(p: TracerParameters) extends Module {
   e.bits.data           := a.data
   e.bits.phase          := a.phase
   e.bits.obj            := aHeld.obj
-  e.bits.count          := aHeld.count && !RegNext(extending(arrived.io.deq.bits.slot))
+  e.bits.count          := aHeld.count && !RegNext(counted(arrived.io.deq.bits.slot))
   e.bits.region         := aHeld.region
   e.bits.klass          := a.klass
   e.bits.found          := cache.io.found
@@ -302,6 +303,7 @@ class ScanLane(p: TracerParameters) extends Module {
   evaluate.io.config  := c
   evaluate.io.hold    := io.stop
   evaluate.io.pausing := io.pausing
+  evaluate.io.resumed := io.invalidate
   io.live <> evaluate.io.live
   io.seen <> evaluate.io.seen
   io.deferred <> evaluate.io.deferred
@@ -355,6 +357,7 @@ class ScanLane(p: TracerParameters) extends Module {
     walk.io.in.bits.stored := false.B
     walk.io.in.bits.placed := true.B
     walk.io.in.bits.raw    := false.B
+    walk.io.in.bits.again  := false.B
     walk.io.in.bits.count  := 1.U
     walk.io.in.bits.more   := false.B
     walk.io.in.bits.first  := piece.span
@@ -366,7 +369,7 @@ class ScanLane(p: TracerParameters) extends Module {
   detour.ready := !next.valid
   val keeps    = next.valid || detour.valid
   val keepSlot = Mux(next.valid, next.bits.slot, detour.bits.slot)
-  when(keeps) {
+  when(next.valid || (detour.valid && !detour.bits.same)) {
     val further = Mux(next.bits.extend, extensions.read(next.bits.slot).position >> 1, next.bits.line)
     nextLine.write(keepSlot, Mux(next.valid, further, detour.bits.line))
     phases.write(
@@ -375,7 +378,7 @@ class ScanLane(p: TracerParameters) extends Module {
     )
   }
   when(next.valid) { slotsAt.write(next.bits.slot, next.bits.slots) }
-  when(detour.valid) {
+  when(detour.valid) { // of one that is put back it is not asked for
     val at = Wire(new SizeAt)
     at.word  := detour.bits.word
     at.klass := detour.bits.klass
@@ -396,17 +399,19 @@ class ScanLane(p: TracerParameters) extends Module {
   inFlight := inFlight + (allocate || takePiece) - (sized +& walk.io.end.valid) - (evaluate.io.settled.valid +& stale)
   assert(inFlight === PopCount(~free), "slots in use that are not counted")
   // Which slots have a next line is known late in the cycle: what that changes here is done in the next.
-  private val detoured     = RegNext(detour.fire, false.B)
-  private val detourOf     = bitOf(RegNext(detour.bits.slot))
-  private val detouredSize = RegNext(detour.bits.phase) === Phase.Size
+  private val detoured    = RegNext(detour.fire, false.B)
+  private val detourOf    = bitOf(RegNext(detour.bits.slot))
+  private val detouredTo  = RegNext(detour.bits.phase)
+  private val elsewhere   = detoured && !RegNext(detour.bits.same)
+  private val toSize      = Mux(elsewhere && detouredTo === Phase.Size, detourOf, 0.U)
+  private val toExtension = Mux(elsewhere && detouredTo === Phase.Extension, detourOf, 0.U)
+  private val nextOf      = bitOf(next.bits.slot)
+  private val taken       = Mux(allocate || takePiece, newBit, 0.U)
   toForget := Mux(RegNext(next.valid, false.B), bitOf(RegNext(next.bits.slot)), 0.U) | Mux(detoured, detourOf, 0.U)
   begun := fresh |
-    Mux(allocate, newBit, 0.U) | Mux(io.invalidate, (extending | sizing) & ~free, 0.U)
-  extending := (extending & ~Mux(allocate || takePiece, newBit, 0.U) &
-    ~Mux(next.valid && !next.bits.more, bitOf(next.bits.slot), 0.U)) |
-    Mux(detoured && !detouredSize, detourOf, 0.U)
-  sizing := (sizing & ~Mux(allocate || takePiece, newBit, 0.U) & ~Mux(next.valid, bitOf(next.bits.slot), 0.U) &
-    ~Mux(detoured, detourOf, 0.U)) | Mux(detoured && detouredSize, detourOf, 0.U)
+    Mux(allocate, newBit, 0.U) | Mux(io.redefined, (counted | sizing) & ~free, 0.U)
+  counted := (counted & ~taken) | Mux(next.valid && next.bits.again, nextOf, 0.U) | toExtension
+  sizing  := (sizing & ~taken & ~Mux(next.valid, nextOf, 0.U)) | toSize
   assert((free & ended) === 0.U, "a slot ended twice")
 
   val badBlock = Wire(Valid(new FaultReport))

@@ -28,6 +28,7 @@ class WalkJob(p: TracerParameters) extends Bundle {
   val stored = Bool()                   // the spans are those of the job before
   val placed = Bool()                   // they are counted from the heap's start, not from the object's
   val raw    = Bool()                   // blocks of an extension
+  val again  = Bool()                   // an instance
   val count  = UInt(3.W)                // spans, one at least
   val first  = new Span(p)              // if not raw
   val blocks = Vec(4, new RawBlock)     // of them the first if raw
@@ -41,8 +42,8 @@ class NextLine(p: TracerParameters) extends Bundle {
   val line   = UInt(p.lineAddress.W) // counted from the heap's first
   val slots  = UInt(ScanJob.slots(p).W)
   val extend = Bool()
-  val more   = Bool()                // blocks of its shape are still to be read
-  val long   = Bool()                // one run of references with lines left after this one: an array
+  val again = Bool() // an instance: what it has follows from its shape, which may be replaced in a pause
+  val long  = Bool() // one run of references with lines left after this one: an array
 }
 
 /** Part of a long array, on its way to the next lane. `obj` is the array: its limit decides at every line. */
@@ -89,6 +90,7 @@ class SpanWalk(p: TracerParameters) extends Module {
   class Kept extends Bundle {
     val count = UInt(3.W)
     val more  = Bool()
+    val again = Bool()
   }
   val kept   = Mem(p.slots, new Kept)
   val starts = Mem(p.slots * 4, UInt(unitBits.W))
@@ -106,6 +108,7 @@ class SpanWalk(p: TracerParameters) extends Module {
     val last   = Bool()
     val single = Bool()           // the only one, and no further blocks
     val more   = Bool()
+    val again  = Bool()
   }
 
   // A span a cycle, the first in front.
@@ -117,6 +120,7 @@ class SpanWalk(p: TracerParameters) extends Module {
   val before = kept.read(io.in.bits.slot)
   val count  = Mux(io.in.bits.stored, before.count, io.in.bits.count)
   val more   = Mux(io.in.bits.stored, before.more, io.in.bits.more)
+  val again  = Mux(io.in.bits.stored, before.again, io.in.bits.again)
   io.in.ready := !busy || final0
   busy        := io.in.valid || (busy && !final0)
   when(io.in.ready) {
@@ -131,6 +135,7 @@ class SpanWalk(p: TracerParameters) extends Module {
     way0.first  := true.B
     way0.single := count === 1.U && !more
     way0.more   := more
+    way0.again  := again
   }.otherwise {
     left       := left - 1.U
     way0.index := way0.index + 1.U
@@ -143,6 +148,7 @@ class SpanWalk(p: TracerParameters) extends Module {
     val k = Wire(new Kept)
     k.count := left
     k.more  := way0.more
+    k.again := way0.again
     kept.write(way0.slot, k)
     assert(left =/= 0.U && left <= 4.U, "an object without references walked")
   }
@@ -220,7 +226,7 @@ class SpanWalk(p: TracerParameters) extends Module {
   io.next.bits.line        := near.line
   io.next.bits.slots       := near.slots
   io.next.bits.extend      := !near.some
-  io.next.bits.more        := way3.more
+  io.next.bits.again       := way3.again
   io.next.bits.long        := array && (rest3 >> 2).orR // shorter ones are soon over, and hold a slot until then
   io.end.valid             := valid3 && !near.some && !way3.more
   io.end.bits              := way3.slot

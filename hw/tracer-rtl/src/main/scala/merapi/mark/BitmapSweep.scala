@@ -55,20 +55,20 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val limits = Reg(Vec(8, UInt(64.W))) // of the regions that share a line with `region`
   val goods  = Reg(Vec(8, Bool()))
   assert(!(io.slice.valid && state =/= State.Idle), "a sweep started while one runs")
-  // A register of its own says that they are to be asked for: whether that was heard comes through a wide arbiter.
-  val asks = RegInit(false.B)
+  // Asked for until all have come: when it begins to ask, some may have passed already.
+  val missing = RegInit(0.U(8.W))
   private def awaitLimit(): Unit = {
-    asks  := true.B
-    state := State.WaitLimit
+    missing := Fill(8, 1.U(1.W))
+    state   := State.WaitLimit
   }
-  io.ask.valid := asks && !io.hold
-  when(io.ask.fire) { asks := false.B }
-  io.ask.bits := region(p.regionBits - 1, 0) >> 3
+  io.ask.valid := missing.orR && !io.hold
+  io.ask.bits  := region(p.regionBits - 1, 0) >> 3
   val fillHere = io.fill.write && !io.fill.sweep && (io.fill.region >> 3) === (region >> 3)
   val fillAt   = io.fill.region(2, 0)
   when(fillHere) {
     limits(fillAt) := io.fill.value
     goods(fillAt)  := io.fill.good
+    missing        := missing & ~UIntToOH(fillAt, 8)
   }
 
   val start = Word.shiftUp(Cat(region, 0.U(16.W)), (c.regionLog2 - 16.U)(4, 0))
@@ -166,7 +166,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
         when(io.slice.bits.count =/= 0.U) { awaitLimit() }
       }
     }
-    is(State.WaitLimit) { when(!asks && fillHere && fillAt.andR) { state := State.Judge } }
+    is(State.WaitLimit) { when(missing === 0.U) { state := State.Judge } }
     is(State.Judge) {
       val firstUnit = start >> c.alignmentLog2
       val endUnit   = limit >> c.alignmentLog2
@@ -207,7 +207,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
   }
   io.busy := state =/= State.Idle
   // Held: reads that were asked for have arrived.
-  io.quiet := reading === 0.U && (asks || state =/= State.WaitLimit)
+  io.quiet := reading === 0.U && (missing.orR || state =/= State.WaitLimit)
 }
 
 /** Writes zeros over a range of lines. */

@@ -5,7 +5,7 @@ import chisel3._
 import chisel3.util._
 
 import merapi.common.{ReadPort, TraceConfig, TracerParameters}
-import merapi.primitives.{EpochSweep, RoundArbiter, Word}
+import merapi.primitives.{EpochSweep, RoundArbiter, SureFifo, Word}
 
 /** One limit on its way into the copies of all checkers, or a row of theirs that is cleared. */
 class LimitFill(p: TracerParameters) extends Bundle {
@@ -26,8 +26,12 @@ object LimitFill {
   def rowBits(p: TracerParameters): Int = log2Ceil(p.limitLines) + 3
 }
 
-/** Reads lines of the limit table for all checkers, checks their eight limits one a cycle, and hands each to every
-  * checker: what one asks for, all have. So a checker is a memory and two comparisons, and one port reads the table.
+/** Reads lines of the limit table for all checkers, several at a time, checks their eight limits one a cycle, and hands
+  * each to every checker: what one asks for, all have. So a checker is a memory and two comparisons, and one port reads
+  * the table.
+  *
+  * Who asks goes on to ask until it has what it needs: a line that is under way is not read once more, and it is under way
+  * until those that asked for it have seen it.
   *
   * A limit must lie within its region (both ends included) and be aligned. An impossible one is kept as such: the fault
   * is raised by who needs it.
@@ -50,54 +54,76 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   epochs.io.drop    := io.invalidate
   private val (sweeping, sweepNext, epoch) = (epochs.io.sweeping, epochs.io.next, epochs.io.epoch)
 
-  object State extends ChiselEnum { val Idle, Ask, Wait, Hand = Value }
-  val state  = RegInit(State.Idle)
-  val line   = Reg(UInt((p.regionBits - 3).W))
-  val limits = Reg(UInt(p.lineBits.W)) // the next one lowest
-  val start  = Reg(UInt(64.W))         // of its region
-  val at     = Reg(UInt(3.W))
-  val pick   = Module(new RoundArbiter(UInt((p.regionBits - 3).W), askers))
+  private val lineBits = p.regionBits - 3
+  private val reads    = p.limitReads
+  private val readBits = log2Ceil(reads)
+  // Lines under way.
+  val busy  = RegInit(0.U(reads.W))
+  val lines = Reg(Vec(reads, UInt(lineBits.W)))
+  val data  = Mem(reads, UInt(p.lineBits.W))
+  val pick  = Module(new RoundArbiter(UInt(lineBits.W), askers))
   pick.io.in.zip(io.ask).foreach { case (a, b) => a <> b }
-  // An asker sees all eight limits of the line that it asked for, and none of the line before.
-  pick.io.out.ready         := io.quiet && !sweeping
-  io.read.request.valid     := state === State.Ask
-  io.read.request.bits.tag  := 0.U
-  io.read.request.bits.line := io.config.limits + line
-  private val bytes = UIntToOH(io.config.regionLog2, 64)
 
-  val handed = state === State.Hand
-  switch(state) {
-    is(State.Idle) {
-      when(pick.io.out.fire) {
-        line  := pick.io.out.bits
-        state := State.Ask
-      }
-    }
-    is(State.Ask) {
-      start := Word.shiftUp(Cat(line, 0.U(3.W)).pad(64), io.config.regionLog2)
-      at    := 0.U
-      when(io.read.request.fire) { state := State.Wait }
-    }
-    is(State.Wait) {
-      when(io.read.response.valid) {
-        limits := io.read.response.bits.data
-        state  := State.Hand
-      }
-    }
-    is(State.Hand) {
-      limits := limits >> 64
-      start  := start + bytes
-      at     := at + 1.U
-      when(at.andR) { state := State.Idle }
-    }
+  // What was asked for, unless it is under way; then its request.
+  class Request extends Bundle {
+    val entry = UInt(readBits.W)
+    val line  = UInt(p.lineAddress.W)
   }
+  val asked     = RegInit(false.B)
+  val askedLine = RegEnable(pick.io.out.bits, pick.io.out.fire)
+  val requested = RegInit(false.B)
+  val request   = Reg(new Request)
+  val known     = (busy & VecInit(lines.map(_ === askedLine)).asUInt).orR
+  val enters    = asked && !known && !busy.andR && (!requested || io.read.request.ready)
+  val settles   = !asked || known || enters
+  pick.io.out.ready := settles && !sweeping
+  asked             := pick.io.out.fire || !settles
+  requested         := enters || (requested && !io.read.request.ready)
+  private val entry = Word.lowest(~busy)
+  when(enters) {
+    request.entry := OHToUInt(entry)
+    request.line  := io.config.limits + askedLine
+    for (i <- 0 until reads) { when(entry(i)) { lines(i) := askedLine } }
+  }
+  io.read.request.valid     := requested
+  io.read.request.bits.tag  := request.entry
+  io.read.request.bits.line := request.line
+
+  // Lines that have come, handed one after the other.
+  val arrived = Module(new SureFifo(UInt(readBits.W), reads))
+  val arrival = io.read.response.bits.tag(readBits - 1, 0)
+  arrived.io.put.valid := io.read.response.valid
+  arrived.io.put.bits  := arrival
+  when(io.read.response.valid) { data.write(arrival, io.read.response.bits.data) }
+  val handed        = RegInit(false.B)
+  val from          = Reg(UInt(readBits.W))
+  val line          = Reg(UInt(lineBits.W))
+  val at            = Reg(UInt(3.W))
+  private val bytes = UIntToOH(io.config.regionLog2, 64)
+  arrived.io.deq.ready := !handed || at.andR
+  when(handed) {
+    at := at + 1.U
+    when(at.andR) { handed := false.B }
+  }
+  when(arrived.io.deq.fire) {
+    handed := true.B
+    from   := arrived.io.deq.bits
+    line   := lines(arrived.io.deq.bits)
+    at     := 0.U
+  }
+  // The last is at the checkers two cycles later, and one that asked for it is heard no more two cycles after that.
+  private val ends = ShiftRegister(Mux(handed && at.andR, UIntToOH(from, reads), 0.U), 3, 0.U(reads.W), true.B)
+  busy := (busy | Mux(enters, entry, 0.U)) & ~ends
+
   // Distance from the region's start; then its judgement; then all checkers.
-  val value    = limits(63, 0)
-  val some     = RegNext(handed, false.B)
-  val distance = RegNext(value -& start) // negative in its top bit
-  val kept     = RegNext(value)
-  val region   = RegNext(Cat(line, at))
-  val aligned  = (kept(7, 0) & ((1.U(8.W) << io.config.alignmentLog2) - 1.U)(7, 0)) === 0.U
+  private val limits = data.read(from)
+  val value          = VecInit((0 until 8).map(i => limits(64 * i + 63, 64 * i)))(at)
+  val start          = Word.shiftUp(Cat(line, at).pad(64), io.config.regionLog2) // of the region
+  val some           = RegNext(handed, false.B)
+  val distance       = RegNext(value -& start)                                   // negative in its top bit
+  val kept           = RegNext(value)
+  val region         = RegNext(Cat(line, at))
+  val aligned        = (kept(7, 0) & ((1.U(8.W) << io.config.alignmentLog2) - 1.U)(7, 0)) === 0.U
 
   // The core's reset ends what is read, and no sweep.
   val goesOn = (some && !reset.asBool) || sweeping
@@ -112,6 +138,6 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   io.fill.write    := writes
   io.fill.epoch    := epoch
   io.fill.sweeping := sweeping || io.invalidate || (writes && fill.sweep)
-  io.quiet         := state === State.Idle && !some && !(writes && !fill.sweep)
+  io.quiet         := !asked && !busy.orR
   when(io.invalidate) { assert(io.quiet, "limits dropped while some are on their way") }
 }

@@ -17,7 +17,7 @@ class LiveMerge(p: TracerParameters) extends Module {
   val io = IO(new Bundle {
     val in    = Flipped(Decoupled(new LiveWords(p)))
     val out   = Decoupled(new LiveWords(p))
-    val flush = Input(Bool()) // level, when no update comes
+    val flush = Input(Bool()) // level, when no update comes any more; those that have come are added first
     val empty = Output(Bool())
   })
   val in     = Fifo(io.in, 2)                   // ready by itself
@@ -34,7 +34,7 @@ class LiveMerge(p: TracerParameters) extends Module {
   val place = Mux(hit, OHToUInt(hits), Mux(full, victim, PriorityEncoder(~valid)))
   val held  = Mux1H(hits, words) // zero without one: what is added does not wait for the place
   val evict = in.valid && !hit && full
-  val leave = Mux(io.flush, PriorityEncoder(valid), victim)
+  val leave = Mux(evict, victim, PriorityEncoder(valid))
   out.io.enq.valid       := evict || (io.flush && valid.orR && !in.valid)
   out.io.enq.bits.region := region(leave)
   out.io.enq.bits.words  := words(leave)

@@ -16,7 +16,7 @@ class LiveWords(p: TracerParameters) extends Bundle {
   *
   * The table on chip holds rows of eight regions (one line of the window's table); a row holds what was not yet added
   * to the window. A row leaves when another line of the table needs its place, and all rows leave at a flush: the
-  * line is read, added to and written as a whole. Up to `inFlight` rows leave at once during a flush.
+  * line is read, added to and written as a whole. Up to `liveLegs` rows leave at once: a pause waits for all of them.
   *
   * One operation a cycle in three stages: read, register, add and write. One of a row that is under way waits for it;
   * updates wait while a row leaves its place, which needs the memory alone. A row says which of its sums are begun, so
@@ -26,7 +26,7 @@ class LiveTable(p: TracerParameters) extends Module {
   private val rowBits  = log2Ceil(p.liveLines)
   private val sumBits  = p.objectBits + 1
   private val lineBits = p.regionBits - 3
-  private val inFlight = 8
+  private val inFlight = p.liveLegs
   val io = IO(new Bundle {
     val config  = Input(new TraceConfig(p))
     val in      = Vec(p.lanes, Flipped(Decoupled(new LiveWords(p))))
@@ -60,13 +60,16 @@ class LiveTable(p: TracerParameters) extends Module {
     val begun = UInt(8.W)
     val sums  = Vec(8, UInt(sumBits.W))
   }
-  val legValid                          = RegInit(0.U(inFlight.W))
-  val legLine                           = Reg(Vec(inFlight, UInt(lineBits.W)))
-  val legs                              = Mem(inFlight, new Leg)
-  val places                            = Mem(inFlight, UInt(p.lineAddress.W)) // in the window
-  val legFree                           = PriorityEncoder(~legValid)
-  val legRoom                           = !legValid.andR
-  private def leaving(line: UInt): Bool = (legValid & VecInit(legLine.map(_ === line)).asUInt).orR
+  val legValid = RegInit(0.U(inFlight.W))
+  val legs     = Mem(inFlight, new Leg)
+  val places   = Mem(inFlight, UInt(p.lineAddress.W)) // in the window
+  val legRows  = Mem(inFlight, UInt(rowBits.W))
+  val legFree  = PriorityEncoder(~legValid)
+  val legRoom  = !legValid.andR
+  // A bit of each row, turned when what it held leaves, and one turned when that has been written: where they differ, a
+  // line of this row is on its way, and no other leaves it, which may be the same.
+  val left = Mem(p.liveLines, Bool())
+  val came = Mem(p.liveLines, Bool())
 
   class Operation extends Bundle {
     val flush = Bool()
@@ -112,7 +115,8 @@ class LiveTable(p: TracerParameters) extends Module {
   val begun    = Mux(mine, row.begun, 0.U)
   val leave    = WireDefault(false.B)
   val update   = WireDefault(false.B)
-  val canLeave = legRoom && !leaving(row.line)
+  val leftNow  = left.read(s2.row)
+  val canLeave = legRoom && leftNow === came.read(s2.row)
   when(s2Valid) {
     when(s2.flush) {
       leave := held && canLeave
@@ -139,15 +143,20 @@ class LiveTable(p: TracerParameters) extends Module {
   toRead.io.put.bits.line := io.config.live + row.line
   when(leave) {
     val leg = Wire(new Leg)
-    leg.begun        := row.begun
-    leg.sums         := before
-    legLine(legFree) := row.line
+    leg.begun := row.begun
+    leg.sums  := before
     legs.write(legFree, leg)
     places.write(legFree, toRead.io.put.bits.line)
+    legRows.write(legFree, s2.row)
   }
-  val left = Mux(leave, UIntToOH(legFree, inFlight), 0.U)
-  val came = Mux(io.write.done.valid, UIntToOH(io.write.done.bits, inFlight), 0.U(inFlight.W))
-  legValid := (legValid | left) & ~came
+  val cameRow = legRows.read(io.write.done.bits(log2Ceil(inFlight) - 1, 0))
+  when(sweeping || leave) { left.write(Mux(sweeping, sweepNext, s2.row), !sweeping && !leftNow) }
+  when(sweeping || io.write.done.valid) {
+    came.write(Mux(sweeping, sweepNext, cameRow), !sweeping && !came.read(cameRow))
+  }
+  private val begins = Mux(leave, UIntToOH(legFree, inFlight), 0.U)
+  private val ends   = Mux(io.write.done.valid, UIntToOH(io.write.done.bits, inFlight), 0.U(inFlight.W))
+  legValid := (legValid | begins) & ~ends
   io.read.request <> toRead.io.deq
   class Sum extends Bundle {
     val leg  = UInt(log2Ceil(inFlight).W)

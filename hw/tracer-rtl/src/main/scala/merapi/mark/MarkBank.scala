@@ -57,6 +57,7 @@ class MarkBank(p: TracerParameters) extends Module {
     val fill       = new ReadPort(p)
     val writeBack  = new WritePort(p)
     val clean      = Input(Bool())  // write back every dirty line
+    val cleanEarly = Input(Bool())  // soon: as many as nothing else waits for
     val invalidate = Input(Bool())  // pulse, when quiet and clean
     val powerUp    = Input(Bool())  // the first reset, after which on-chip memory holds anything
     val quiet      = Output(Bool())
@@ -193,6 +194,8 @@ class MarkBank(p: TracerParameters) extends Module {
   val special   = (s1Valid && s1.special) || (s2Valid && s2.special) || evicting
   val wantEvict = evicting && !s1Valid && !s2Valid
   val wantFill  = replaying && !installed && !special
+  // In cycles in which nothing else wants to go on.
+  val wantEarly = io.cleanEarly && dirty.io.deq.valid && !special && !parked.io.deq.valid && !io.in.valid
   // A replay may wait for room in the dirty list, which only cleaning makes: with a full list, cleaning goes first.
   val mustClean  = dirty.io.deq.valid && !dirtyRoom && !special
   val wantReplay = replaying && installed && !special && !mustClean
@@ -219,7 +222,7 @@ class MarkBank(p: TracerParameters) extends Module {
     s0.mark.flag := waiter.flag
     s0.mark.host := waiter.host
     s0.set       := setOf(replayLine)
-  }.elsewhen(wantClean) {
+  }.elsewhen(wantClean || wantEarly) {
     s0.op  := Op.Clean
     s0.set := dirty.io.deq.bits
   }.elsewhen(wantParked) {
@@ -227,7 +230,7 @@ class MarkBank(p: TracerParameters) extends Module {
     s0.mark := parked.io.deq.bits
     s0.set  := setOf(parked.io.deq.bits.line)
   }
-  val s0Fire  = wantEvict || wantFill || wantReplay || wantClean || wantParked || io.in.fire
+  val s0Fire  = wantEvict || wantFill || wantReplay || wantClean || wantEarly || wantParked || io.in.fire
   val readTag = tags.read(s0.set)
   val readRow = rows.map(_.read(s0.set))
   s1Valid := s0Fire

@@ -100,6 +100,8 @@ class LineScannerTest extends BlockTest {
               job.raw.poke(raw && w.spans.isDefined)
               job.count.poke(w.spans.map(_.size).getOrElse(0))
               job.more.poke(later.nonEmpty)
+              // Kept with the spans.
+              job.again.poke(w.spans.isDefined != w.placed)
               job.size.poke(size)
               val base = if (w.placed) 0 else 2 * obj
               for ((span, i) <- w.spans.getOrElse(Nil).zipWithIndex) {
@@ -134,6 +136,7 @@ class LineScannerTest extends BlockTest {
                   val o = scan.io.next.bits
                   assert(!over, s"seed $seed: an object goes on twice")
                   over = true
+                  assert(o.again.peek().litToBoolean != w.placed, s"seed $seed: from the beginning")
                   if (o.extend.peek().litToBoolean) {
                     assert(later.nonEmpty, s"seed $seed: further blocks where there are none")
                     work = Some(Work(w.slot, 0, 0, Some(later.head), bare = true, placed = false))

@@ -38,6 +38,7 @@ class MarkBankTest extends BlockTest {
         var sent, turned, already, dropped, refused, answered, hosts = 0
 
         def cycle(): Unit = {
+          bank.io.cleanEarly.poke(random.nextInt(8) == 0)
           memory.serve(bank.io.fill)
           memory.serve(bank.io.writeBack)
           // A line is neither fetched nor written while it is being written.

@@ -34,7 +34,7 @@ class LiveMerge(p: TracerParameters) extends Module {
   val place = Mux(hit, OHToUInt(hits), Mux(full, victim, PriorityEncoder(~valid)))
   val held  = Mux1H(hits, words) // zero without one: what is added does not wait for the place
   val evict = in.valid && !hit && full
-  val leave = Mux(evict, victim, PriorityEncoder(valid))
+  val leave = Mux(io.flush && !in.valid, PriorityEncoder(valid), victim)
   out.io.enq.valid       := evict || (io.flush && valid.orR && !in.valid)
   out.io.enq.bits.region := region(leave)
   out.io.enq.bits.words  := words(leave)

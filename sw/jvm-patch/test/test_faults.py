@@ -296,45 +296,24 @@ def test_what_a_jvm_tells_of_its_window(start, own_device, java, tmp_path):
     check_told(crash.read_text(), window, own_device, before, result.log)
 
 
-def address_space(pid):
-    return int(jvm_harness.Path(f"/proc/{pid}/statm").read_text().split()[0]) * resource.getpagesize()
-
-
-def test_stopped_where_address_space_is_short(runs, java, classes, own_device, tmp_path):
-    """Where the address space is limited (ulimit -v), both bitmaps leave the window without taking more of it. G1's own
-    verification judges the previous one's marks."""
+@pytest.mark.parametrize(
+    ("limit", "size"), [(resource.RLIMIT_AS, "VmSize"), (resource.RLIMIT_DATA, "VmData")], ids=["space", "data"]
+)
+def test_stopped_where_memory_is_limited(runs, java, classes, own_device, tmp_path, limit, size):
+    """Where the address space is limited (ulimit -v), or the size of a process's data (ulimit -d), both bitmaps leave
+    the window without taking more of it: threads and the C heap would lack it. G1's own verification judges the
+    previous one's marks."""
     finished = tmp_path / "finished"
     flags = [jvm_harness.flag_of_window(f"device:{own_device.socket}"), *BASE, *G1_VERIFY, "-Xms224m", "-Xmx16g"]
     run = runs(java, [*flags, "-cp", classes, *LONG_PROGRAM, f"until={finished}"], tmp_path)
     run.wait_count("traces", 2, 60)
     # A bitmap takes 256 MiB. So does what the JVM maps now and then to follow references: not in the least of these.
-    least = min(address_space(run.pid) for _ in range(400) if time.sleep(0.005) is None)
+    least = min(jvm_harness.bytes_of_process(run.pid, size) for _ in range(400) if time.sleep(0.005) is None)
     most = least + (128 << 20)
-    resource.prlimit(run.pid, resource.RLIMIT_AS, (most, most))
+    resource.prlimit(run.pid, limit, (most, most))
     remarks = len(stop_in_a_trace(run, own_device).gc_ids("remark"))
     run.wait_for(lambda log: len(log.gc_ids("remark")) >= remarks + 2, 60, "two cycles on the CPU")
-    own_device.wake()
-    run.wait_count("traces", run.count("traces") + 2, 60)
-    finished.touch()
-    result = run.finish(90)
-    jvm_harness.check_ok(result)
-    assert not result.log.problems, result.describe("the log complains")
-
-
-def test_stopped_where_data_is_limited(runs, java, classes, own_device, tmp_path):
-    """Where the size of a process's data is limited (ulimit -d), bitmaps that leave the window take nothing of that:
-    threads and the C heap would lack it. G1's own verification judges the previous one's marks."""
-    finished = tmp_path / "finished"
-    flags = [jvm_harness.flag_of_window(f"device:{own_device.socket}"), *BASE, *G1_VERIFY, "-Xms224m", "-Xmx16g"]
-    run = runs(java, [*flags, "-cp", classes, *LONG_PROGRAM, f"until={finished}"], tmp_path)
-    run.wait_count("traces", 2, 60)
-    # A bitmap takes 256 MiB, as what the JVM maps now and then to follow references does.
-    least = min(jvm_harness.bytes_of_process(run.pid, "VmData") for _ in range(400) if time.sleep(0.005) is None)
-    most = least + (128 << 20)
-    resource.prlimit(run.pid, resource.RLIMIT_DATA, (most, most))
-    remarks = len(stop_in_a_trace(run, own_device).gc_ids("remark"))
-    run.wait_for(lambda log: len(log.gc_ids("remark")) >= remarks + 2, 60, "two cycles on the CPU")
-    assert jvm_harness.bytes_of_process(run.pid, "VmData") < most, "the bitmaps count as data"
+    assert jvm_harness.bytes_of_process(run.pid, size) < most, "the bitmaps count"
     own_device.wake()
     run.wait_count("traces", run.count("traces") + 2, 60)
     finished.touch()

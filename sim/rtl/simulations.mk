@@ -21,8 +21,9 @@ rtl_clang := $(if $(findstring clang,$(RTL_FAST_CXX)),\
 # With one lane, a cycle executes what has something to do: parts of the model are chosen by a record of a trace
 # (gate_model.py). With several, there is one function for all lanes, and one for all banks: a simulation's time is that of
 # fetching code then (docs/simulation.md). Options of a command in a preset's folder, behind -O3, which would turn everything
-# on again: tables have other names in each instance, reordered blocks another order. With clang, whose vectors this needs,
-# that function evaluates them all at once; not with waveforms, which are of single instances.
+# on again: tables have other names in each instance, reordered blocks another order, and of what is equal another one is
+# kept. With clang, whose vectors this needs, that function evaluates them all at once; not with waveforms, which are of
+# single instances.
 rtl_sharing := $(addprefix sim/rtl/,instances.vlt share_instances.py verilated_cpp.py)
 rtl_vectors := $(addprefix sim/rtl/,vectors.vlt vector_instances.py instance_function.py instance_vectors.h)
 rtl_gating := $(addprefix sim/rtl/,gate_model.py gated_code.py unit_clusters.py model_units.py \
@@ -31,7 +32,7 @@ rtl_has_one_lane = grep -q '"lanes": 1,' $(RTL_BUILD)/$*/preset.json
 # $(1): kind.
 rtl_is_at_once = $(and $(findstring clang,$(RTL_FAST_CXX)),$(filter fast,$(1)))
 rtl_apart = $$($(rtl_has_one_lane) || echo $(CURDIR)/sim/rtl/instances.vlt $(if $(rtl_is_at_once),$(CURDIR)/sim/rtl/vectors.vlt) \
-  -fno-dfg-scoped -fno-table -fno-reorder)
+  -fno-dfg-scoped -fno-table -fno-reorder -fno-dedup)
 # What the regression compares with the model that Verilator makes (test_rtl_regression.py).
 rtl_rewritten = $(filter sim-small $(if $(call rtl_is_at_once,fast),ddr4-1ch),$(RTL_PRESETS))
 rtl_simulation_ready = $(foreach s,$(RTL_SIMULATIONS),$(RTL_BUILD)/$(subst :,/,$(s))/ready)

@@ -19,7 +19,8 @@ import vector_instances  # noqa: E402
 from instance_function import FunctionOfAll, Module  # noqa: E402
 from verilated_cpp import Function, NotUnderstoodError, variables  # noqa: E402
 
-APART = [SOURCES / "instances.vlt", SOURCES / "vectors.vlt", "-fno-dfg-scoped", "-fno-table", "-fno-reorder"]
+APART = [SOURCES / "instances.vlt", SOURCES / "vectors.vlt"]
+APART += ["-fno-dfg-scoped", "-fno-table", "-fno-reorder", "-fno-dedup"]
 
 
 def command(*words, **environment):

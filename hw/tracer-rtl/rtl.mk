@@ -143,7 +143,7 @@ rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/filelist.f) $(RTL_VENV)/
 
 .PHONY: test-rtl-units
 test-rtl-units: setup $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim; UNIT=, MERAPI_SEED=)
-	@PATH=$(RTL_TOOLS)/bin:$$PATH $(RTL_MILL_RUN) $(if $(UNIT),tracer.test.testOnly '*.$(UNIT)',tracer.test)
+	@OBJCACHE=$(CURDIR)/hw/tracer-rtl/objcache.sh PATH=$(RTL_TOOLS)/bin:$$PATH $(RTL_MILL_RUN) $(if $(UNIT),tracer.test.testOnly '*.$(UNIT)',tracer.test)
 
 .PHONY: test-rtl
 test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERAPI_SEEDS=, MERAPI_PRESET=)

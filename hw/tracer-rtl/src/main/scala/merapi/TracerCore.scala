@@ -77,7 +77,7 @@ class TracerCore(p: TracerParameters) extends Module {
   // Lanes are the first that come to rest. What they have counted is written while filters and banks end.
   private val lanesQuiet = late(all(lanes.map(_.io.quiet)))
   private val drain      = late(io.orders.drain)
-  private val flushLive  = late(io.orders.flush || drain && late(stop) && lanesQuiet)
+  private val flushLive  = late(drain && late(stop) && lanesQuiet)
 
   val arraysWait = RegNext(stores.map(_.io.deep).reduce(_ || _), false.B)
 

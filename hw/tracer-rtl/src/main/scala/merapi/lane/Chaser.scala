@@ -117,7 +117,7 @@ class Chaser(p: TracerParameters) extends Module {
   val offset   = Reg(UInt(64.W))           // where it leads, from the heap's start
   val found    = Reg(UInt(64.W))           // klass word of obj
 
-  val check = Module(new LimitCheck(p, UInt(64.W)))
+  val check = Module(new LimitCheck(p, UInt(64.W), ahead = false))
   val end   = WireDefault(false.B)
   check.io.fill         := io.fill
   check.io.in.valid     := false.B

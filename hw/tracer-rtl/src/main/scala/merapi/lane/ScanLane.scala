@@ -134,7 +134,7 @@ class ScanLane(p: TracerParameters) extends Module {
   private def bitOf(slot: UInt): UInt = UIntToOH(slot, p.slots)
 
   // Issue: continuations first, they hold a slot already, then objects whose shape has come; long arrays last.
-  val check    = Module(new LimitCheck(p, new Issue))
+  val check    = Module(new LimitCheck(p, new Issue, ahead = false))
   val misses   = Module(new ShapeMisses(p))
   val again    = misses.io.again
   val newBit   = Word.lowest(free)

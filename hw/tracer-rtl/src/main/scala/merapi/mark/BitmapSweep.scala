@@ -52,8 +52,11 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val state  = RegInit(State.Idle)
   val region = Reg(UInt((p.regionBits + 1).W))
   val end    = Reg(UInt((p.regionBits + 1).W))
-  val limits = Reg(Vec(8, UInt(64.W))) // of the regions that share a line with `region`
-  val goods  = Reg(Vec(8, Bool()))
+  class Limit extends Bundle {
+    val good  = Bool()
+    val value = UInt(64.W)
+  }
+  val limits = Mem(8, new Limit) // of the regions that share a line with `region`
   assert(!(io.slice.valid && state =/= State.Idle), "a sweep started while one runs")
   // Asked for until all have come: when it begins to ask, some may have passed already.
   val missing = RegInit(0.U(8.W))
@@ -66,14 +69,17 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val fillHere = io.fill.write && !io.fill.sweep && (io.fill.region >> 3) === (region >> 3)
   val fillAt   = io.fill.region(2, 0)
   when(fillHere) {
-    limits(fillAt) := io.fill.value
-    goods(fillAt)  := io.fill.good
-    missing        := missing & ~UIntToOH(fillAt, 8)
+    val came = Wire(new Limit)
+    came.good  := io.fill.good
+    came.value := io.fill.value
+    limits.write(fillAt, came)
+    missing := missing & ~UIntToOH(fillAt, 8)
   }
 
-  val start = Word.shiftUp(Cat(region, 0.U(16.W)), (c.regionLog2 - 16.U)(4, 0))
-  val limit = limits(region(2, 0))
-  val good  = goods(region(2, 0))
+  val start        = Word.shiftUp(Cat(region, 0.U(16.W)), (c.regionLog2 - 16.U)(4, 0))
+  private val read = limits.read(region(2, 0))
+  val limit        = read.value
+  val good         = read.good
   io.fault.valid := state === State.Judge && !good
   io.fault.bits  := FaultReport(Contract.Fault.BadConfig, Cat(c.limits, 0.U(6.W)) + Cat(region, 0.U(3.W)), limit)
 

@@ -18,14 +18,15 @@ class LimitFault(p: TracerParameters) extends Bundle {
 /** Compares objects with the limits of their regions, in order, one a cycle while their limits are held.
   *
   * Every checker has its own copy of the limits (a direct-mapped memory, filled by the LimitLoader that all share).
-  * Dropped at every pause and cycle: the host may lower limits then. While an item waits for its limit, that of the item
-  * behind it is asked for as well (whether or not it is held already): soon after a pause nearly all are to come.
+  * Dropped at every pause and cycle: the host may lower limits then. With `ahead`, while an item waits for its limit, that
+  * of the item behind it is asked for as well (whether or not it is held already): soon after a pause nearly all are to
+  * come.
   *
   * `in` is ready by a register alone: an item that comes while the one before it cannot leave has a place of its own,
   * so that what comes after the checker decides nothing before it in the same cycle. `next` is the object whose row is
   * read now: who keeps something else by object reads it in the same cycle and has it beside `out`.
   */
-class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
+class LimitCheck[T <: Data](p: TracerParameters, gen: T, ahead: Boolean) extends Module {
   private val rowBits   = LimitFill.rowBits(p)
   private val limitBits = p.objectBits + 1 // units of eight bytes; the end of the heap is a limit
 
@@ -93,10 +94,13 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T) extends Module {
   io.out.bits.data  := held.item.data
   io.out.bits.below := held.item.obj < row.limit && row.good
 
-  val second = RegInit(false.B) // the item behind
-  when(state =/= State.Ask) { second := false.B }.elsewhen(io.ask.ready) { second := !second && spareValid }
   io.ask.valid := state === State.Ask
-  io.ask.bits  := Mux(second, spare.region, region) >> 3
+  io.ask.bits  := region >> 3
+  if (ahead) {
+    val second = RegInit(false.B) // the item behind
+    when(state =/= State.Ask) { second := false.B }.elsewhen(io.ask.ready) { second := !second && spareValid }
+    when(second) { io.ask.bits := spare.region >> 3 }
+  }
   val mine = io.fill.write && !io.fill.sweep && io.fill.region === region
   switch(state) {
     is(State.Run) { when(valid && !hit && !torn && !io.fill.sweeping) { state := State.Ask } }

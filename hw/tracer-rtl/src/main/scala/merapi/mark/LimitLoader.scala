@@ -99,7 +99,7 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   val from          = Reg(UInt(readBits.W))
   val line          = Reg(UInt(lineBits.W))
   val at            = Reg(UInt(3.W))
-  private val bytes = UIntToOH(io.config.regionLog2, 64)
+  private val bytes = UIntToOH(io.config.regionLog2, p.heapAddressBits)
   arrived.io.deq.ready := !handed || at.andR
   when(handed) {
     at := at + 1.U
@@ -115,15 +115,18 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   private val ends = ShiftRegister(Mux(handed && at.andR, UIntToOH(from, reads), 0.U), 3, 0.U(reads.W), true.B)
   busy := (busy | Mux(enters, entry, 0.U)) & ~ends
 
-  // Distance from the region's start; then its judgement; then all checkers.
-  private val limits = data.read(from)
-  val value          = VecInit((0 until 8).map(i => limits(64 * i + 63, 64 * i)))(at)
-  val start          = Word.shiftUp(Cat(line, at).pad(64), io.config.regionLog2) // of the region
-  val some           = RegNext(handed, false.B)
-  val distance       = RegNext(value -& start)                                   // negative in its top bit
-  val kept           = RegNext(value)
-  val region         = RegNext(Cat(line, at))
-  val aligned        = (kept(7, 0) & ((1.U(8.W) << io.config.alignmentLog2) - 1.U)(7, 0)) === 0.U
+  // Distance from the region's start; then its judgement; then all checkers. Bits beyond any heap's end make a limit
+  // impossible, wherever they are.
+  private val offsetBits = p.heapAddressBits + 1
+  private val limits     = data.read(from)
+  val value              = VecInit((0 until 8).map(i => limits(64 * i + 63, 64 * i)))(at)
+  val start = Word.shiftUp(Cat(0.U(1.W), line, at, 0.U(16.W)), (io.config.regionLog2 - 16.U)(4, 0)) // of the region
+  val some  = RegNext(handed, false.B)
+  val far   = RegNext((value >> offsetBits).orR)
+  val distance = RegNext(value(offsetBits - 1, 0) -& start) // negative in its top bit
+  val kept     = RegNext(value)
+  val region   = RegNext(Cat(line, at))
+  val aligned  = (kept(7, 0) & ((1.U(8.W) << io.config.alignmentLog2) - 1.U)(7, 0)) === 0.U
 
   // The core's reset ends what is read, and no sweep.
   val goesOn = (some && !reset.asBool) || sweeping
@@ -132,7 +135,7 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   fill.sweep       := sweeping
   fill.row         := Mux(sweeping, sweepNext, region(rowBits - 1, 0))
   fill.region      := region
-  fill.good        := !distance(64) && distance(63, 0) <= bytes && aligned
+  fill.good        := !far && !distance(offsetBits) && distance(offsetBits - 1, 0) <= bytes && aligned
   fill.value       := kept
   io.fill          := fill
   io.fill.write    := writes

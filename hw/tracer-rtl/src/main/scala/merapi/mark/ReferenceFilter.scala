@@ -112,7 +112,7 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   }
   val emptied = !sweeping && !RegNext(sweeping, true.B) // what was read is not from before
 
-  val check = Module(new LimitCheck(p, new Inside))
+  val check = Module(new LimitCheck(p, new Inside, ahead = true))
   check.io.fill := io.fill
   io.ask <> check.io.ask
   check.io.in.valid               := found.io.deq.valid && !outside && !crooked

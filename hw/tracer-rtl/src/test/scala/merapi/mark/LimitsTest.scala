@@ -15,7 +15,8 @@ class LimitsHarness(p: TracerParameters) extends Module {
   private val clear  = WireDefault(false.B)
   private val killed = reset.asBool || clear
   private val loader = withReset(killed)(Module(new LimitLoader(p, 2)))
-  val first, second  = withReset(killed)(Module(new LimitCheck(p, UInt(16.W))))
+  val first          = withReset(killed)(Module(new LimitCheck(p, UInt(16.W), ahead = true)))
+  val second         = withReset(killed)(Module(new LimitCheck(p, UInt(16.W), ahead = false)))
   val io = IO(new Bundle {
     val clear      = Input(Bool()) // the core's reset
     val config     = Input(new TraceConfig(p))

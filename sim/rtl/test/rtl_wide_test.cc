@@ -305,7 +305,7 @@ TEST(RtlWide, ChunksSweptAgain) {
     ASSERT_TRUE(m.idle_or_fault(kPatience));
     EXPECT_EQ(m.fault().code, 0u);
     EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes);
-    EXPECT_GT(m.counter(MERAPI_COUNTER_RESCANS), used.size() / (lanes() < 8 ? 2 : ports() < 8 ? 3 : 6));
+    EXPECT_GT(m.counter(MERAPI_COUNTER_RESCANS), used.size() / (ports() == 8 ? 6 : lanes() < 8 ? 2 : 3));
     for (const auto& [region, live] : used) {
       ASSERT_EQ(window.live()[region], live) << "region " << region << " of " << regions;
     }

@@ -12,7 +12,7 @@ import pytest
 APART = ("sim/rtl/test/", "hw/")
 LONGEST = [
     f"test_rtl_regression.py::test_{name}"
-    for name in ("units", "faults", "directed", "every_address_bit", "uneven_memory", "contexts", "host")
+    for name in ("units", "what_is_due", "faults", "directed", "every_address_bit", "contexts", "host", "what_changes")
 ]
 
 

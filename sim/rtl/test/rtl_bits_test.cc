@@ -389,5 +389,36 @@ TEST(RtlBits, BadLimitOfAHighRegion) {
   }
 }
 
+// A limit with every bit set, of a region that nothing leads to, decides nothing of the seven that share a line of the
+// table with it: of each the object that ends at its limit is marked, the one that begins there is not.
+TEST(RtlBits, ABadLimitSaysNothingOfOthers) {
+  for (uint32_t bad = 0; bad < 8; bad++) {
+    SCOPED_TRACE(testing::Message() << "region " << bad);
+    WindowShape s;
+    s.regions = 8;
+    Bits b(s);
+    Random random(bad + 1);
+    std::vector<uint64_t> below, at_limit, elements;
+    const uint64_t array = (uint64_t{(bad + 1) % 8} << s.region_log2) + 64;
+    for (uint64_t r = 0; r < s.regions; r++) {
+      const uint64_t limit = (r << s.region_log2) + 8 * random.between(512, b.window.region_bytes() / 8 - 512);
+      b.window.limits()[r] = r == bad ? ~UINT64_C(0) : limit;
+      if (r == bad) continue;
+      for (uint64_t to : {limit - 16, limit}) {
+        b.klass(to, kLeaf);
+        elements.push_back(b.reference(to));
+      }
+      below.push_back(limit - 16);
+      at_limit.push_back(limit);
+    }
+    b.array(array, elements);
+    b.window.mark(0, array);
+    b.begin().trace((bad + 1) % 8, 1);
+    b.finish();
+    for (uint64_t to : below) EXPECT_TRUE(b.window.marked(0, to)) << to;
+    for (uint64_t to : at_limit) EXPECT_FALSE(b.window.marked(0, to)) << to;
+  }
+}
+
 }  // namespace
 }  // namespace merapi::sim::rtl::test

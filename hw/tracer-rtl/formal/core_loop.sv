@@ -124,6 +124,7 @@ module core_loop #(
       .io_config_spillPerLane(36'd0),
       .io_orders_hold(holds),
       .io_orders_pausing(holds),
+      .io_orders_drain(holds),
       .io_orders_flush(flushes),
       .io_orders_invalidate(1'b0),
       .io_orders_forget(1'b0),

@@ -266,5 +266,57 @@ TEST_F(RtlFarBlocks, EndBehindEachPowerOfTwo) {
   every_leaf_is_found();
 }
 
+// A block from any slot of an object's first lines to any other, in each place of a shape in line: of all other slots,
+// which hold what would lead out of the heap, none is read.
+void nothing_beside_a_block_is_read(uint32_t oop) {
+  constexpr uint32_t kLeaf = 0x1000, kFirst = 0x8000, kBlocks = 4, kBytes = 80;
+  const uint32_t header = oop == 8 ? 2 : 3, slots = kBytes / oop;  // in slots
+  for (uint32_t block = 0; block < kBlocks; block++) {
+    SCOPED_TRACE(testing::Message() << "block " << block);
+    WindowShape s = directed_shape();
+    s.oop_bytes = uint8_t(oop);
+    s.shape_slots = 1024;
+    Window window(s);
+    for (uint32_t r = 0; r < s.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << s.region_log2;
+    window.put_instance(kLeaf, 2);
+    auto klass = [&](uint64_t at, uint32_t word) { std::memcpy(window.heap() + at + 8, &word, sizeof word); };
+    uint64_t at = 0, leaf = window.region_bytes();
+    std::vector<uint64_t> leaves;
+    for (uint32_t first = header + block; first < slots; first++) {
+      for (uint32_t last = first; last < slots; last++, at += kBytes) {
+        std::vector<merapi_ref_block> blocks;
+        for (uint32_t before = 0; before < block; before++) blocks.push_back({oop * (header + before), 1});
+        blocks.push_back({oop * first, last - first + 1});
+        const uint32_t word = kFirst + uint32_t(at / kBytes);
+        window.put_instance(word, kBytes / 8, blocks);
+        klass(at, word);
+        for (uint32_t slot = header; slot < slots; slot++) {
+          uint64_t value = ~UINT64_C(7);
+          if (slot < header + block || (slot >= first && slot <= last)) {
+            klass(leaf, kLeaf);
+            leaves.push_back(leaf);
+            value = oop == 8 ? s.heap_base + leaf : (s.heap_base + leaf - s.narrow_base) >> s.narrow_shift;
+            leaf += 16;
+          }
+          std::memcpy(window.heap() + at + oop * slot, &value, oop);
+        }
+        window.mark(0, at);
+      }
+    }
+    RtlMachine machine(&window, RtlMachineOptions{});
+    ASSERT_TRUE(machine.attach());
+    machine.begin(0);
+    machine.trace(0, 1);
+    ASSERT_TRUE(machine.idle_or_fault(kPatience));
+    ASSERT_EQ(machine.fault().code, 0u) << merapi_fault_name(machine.fault().code);
+    EXPECT_EQ(machine.counter(MERAPI_COUNTER_REFS_OUTSIDE), 0u);
+    EXPECT_EQ(machine.counter(MERAPI_COUNTER_REFERENCES_READ), leaves.size());
+    EXPECT_EQ(machine.counter(MERAPI_COUNTER_OBJECTS_MARKED), leaves.size());
+    for (uint64_t to : leaves) ASSERT_TRUE(window.marked(0, to)) << to;
+  }
+}
+TEST(RtlNearBlocks, NothingBesideThemIsRead) { nothing_beside_a_block_is_read(4); }
+TEST(RtlNearBlocks, NothingBesideThemIsReadWide) { nothing_beside_a_block_is_read(8); }
+
 }  // namespace
 }  // namespace merapi::sim::rtl::test

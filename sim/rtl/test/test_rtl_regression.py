@@ -207,7 +207,7 @@ def test_host(preset):
 def test_directed(preset):
     run(
         "RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlLiveRows.*:RtlManyObjects.*:"
-        "RtlShapes.*:RtlShapeNarrowBlocks.*:RtlShapeWideBlocks.*:RtlFarBlocks.*",
+        "RtlShapes.*:RtlShapeNarrowBlocks.*:RtlShapeWideBlocks.*:RtlNearBlocks.*:RtlFarBlocks.*",
         preset,
         program=sooner(preset),
     )

@@ -80,11 +80,16 @@ CHOICES = re.compile(r"MERAPI_(SEED|FIRST_SEED|SEEDS|PRESET|PORTS|RECORDS|RECORD
 CONTEXT_SEEDS = os.environ.get("MERAPI_SEEDS", "50" if os.environ.get("MERAPI_FULL") == "1" else "2")
 
 
+def configured(build, name):
+    """A list that the programs were built with."""
+    cache = build / "sim" / "CMakeCache.txt"
+    found = re.search(rf"^{name}:\w+=(.*)$", cache.read_text() if cache.exists() else "", re.MULTILINE)
+    return found[1].split(";") if found else []
+
+
 def presets(build=BUILD):
     """Those of one tracer that the program was built with; `build` may have others, of an earlier `make rtl`."""
-    cache = build / "sim" / "CMakeCache.txt"
-    asked = re.search(r"^MERAPI_RTL_PRESETS:\w+=(.*)$", cache.read_text() if cache.exists() else "", re.MULTILINE)
-    files = [build / name / "preset.json" for name in (asked[1].split(";") if asked else [])]
+    files = [build / name / "preset.json" for name in configured(build, "MERAPI_RTL_PRESETS")]
     made = [json.loads(p.read_text()) for p in files if p.exists()]
     return sorted(p["name"] for p in made if p.get("contexts", 1) == 1) or ["sim-small"]
 
@@ -139,9 +144,9 @@ LONG = [p for p in presets() if p != "sim-ports" or os.environ.get("MERAPI_FULL"
 
 
 def sooner(preset):
-    """For long cases, the program without invariants, where there is one: sim-small has them in the same cases."""
-    compiled = (BUILD / preset / "fast" / "vectors.log").exists()  # with all instances at once: by clang alone
-    return FAST if compiled and os.environ.get("MERAPI_FULL") != "1" else PROGRAM
+    """For long cases, the program without invariants, where it has the preset: sim-small has them in the same cases."""
+    fast = preset != "sim-small" and preset in configured(BUILD, "MERAPI_RTL_FAST")
+    return FAST if fast and os.environ.get("MERAPI_FULL") != "1" else PROGRAM
 
 
 @pytest.mark.parametrize("preset", presets())

@@ -30,7 +30,7 @@ WindowShape large() {
 
 class RtlConfig : public testing::Test {
  protected:
-  RtlConfig() : window_(large()) {}
+  explicit RtlConfig(const WindowShape& shape = large()) : window_(shape) {}
   // BEGIN_CYCLE after `change`; what it changed is put back.
   void refused(const std::function<void(Window*)>& change, uint64_t where, uint64_t detail) {
     std::vector<uint8_t> page(window_.base, window_.base + MERAPI_CONTROL_BYTES);
@@ -255,6 +255,28 @@ TEST_F(RtlConfig, Areas) {
   for (int i : {MERAPI_AREA_SHAPES, MERAPI_AREA_LIMITS, MERAPI_AREA_LIVE, MERAPI_AREA_BITMAP0, MERAPI_AREA_BITMAP1,
                 MERAPI_AREA_HEAP}) {
     refused([&](Window* w) { w->directory()->area[i].offset = 0; }, MERAPI_DIRECTORY_OFFSET + 16 * uint64_t(i), 0);
+  }
+}
+
+class RtlSmallConfig : public RtlConfig {
+ protected:
+  RtlSmallConfig() : RtlConfig(WindowShape{}) {}
+};
+
+// In a window of few MB, in which a place with a bit too many lies outside: which of the two is named, and as what, is
+// a matter of the wrong one's own bits.
+TEST_F(RtlSmallConfig, OfAnAreaTheWrongFieldIsNamed) {
+  for (unsigned i = 0; i < MERAPI_AREA_COUNT; i++) {
+    const uint64_t at = MERAPI_DIRECTORY_OFFSET + 16 * i;
+    const merapi_area_desc was = window_.directory()->area[i];
+    if (was.offset == 0) continue;
+    for (unsigned bit = 0; bit < 64; bit++) {
+      const uint64_t flip = uint64_t{1} << bit;
+      if (flip < MERAPI_AREA_ALIGNMENT || (flip > window_.bytes && bit % 4 == i % 4)) {
+        refused([&](Window* w) { w->directory()->area[i].offset = was.offset ^ flip; }, at, was.offset ^ flip);
+        refused([&](Window* w) { w->directory()->area[i].size = was.size ^ flip; }, at + 8, was.size ^ flip);
+      }
+    }
   }
 }
 

@@ -176,7 +176,7 @@ def test_what_a_port_is_held_to():
 
 def test_faults():
     run("RtlFault.*:RtlFaultNarrowKlass.*:RtlFaultWideKlass.*:RtlFaultHeapAtZero.*:RtlHighFault.*", "sim-small")
-    run("MemoryErrors.*:AbortErrors.*:RtlConfig.*", "sim-small")
+    run("MemoryErrors.*:AbortErrors.*:RtlConfig.*:RtlSmallConfig.*", "sim-small")
 
 
 def test_any_access_fails():

@@ -252,9 +252,18 @@ object TracerParameters {
     chaseLines = 4
   )
 
-  /** As small, with so many ports and slots as have ways of their own (`manyPorts`, `manySlots`), and two scan ports. */
-  val simPorts: TracerParameters =
-    simSmall.copy(name = "sim-ports", lanes = 2, slots = 36, greyDepth = 256, ports = 8, scanPorts = 2)
+  /** As small, with so many ports, slots and lines of live words as have ways of their own (`manyPorts`, `manySlots`,
+    * `LiveTable.group`), and two scan ports.
+    */
+  val simPorts: TracerParameters = simSmall.copy(
+    name = "sim-ports",
+    lanes = 2,
+    slots = 36,
+    greyDepth = 256,
+    liveLines = 32,
+    ports = 8,
+    scanPorts = 2
+  )
 
   val ddr4x1: TracerParameters = TracerParameters(
     name = "ddr4-1ch",

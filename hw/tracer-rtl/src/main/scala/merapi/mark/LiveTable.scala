@@ -12,6 +12,12 @@ class LiveWords(p: TracerParameters) extends Bundle {
   val words  = UInt((p.objectBits + 1).W)
 }
 
+object LiveTable {
+
+  /** Rows that are looked at together. */
+  val group = 16
+}
+
 /** Adds up live words per region and adds the sums to the window's live table.
   *
   * The table on chip holds rows of eight regions (one line of the window's table); a row holds what was not yet added
@@ -21,6 +27,9 @@ class LiveWords(p: TracerParameters) extends Bundle {
   * One operation a cycle in three stages: read, register, add and write. One of a row that is under way waits for it;
   * updates wait while a row leaves its place, which needs the memory alone. A row says which of its sums are begun, so
   * that an update writes one sum and nothing is cleared.
+  *
+  * A flush looks at one row a cycle. Of more than `LiveTable.group` rows it looks at the groups alone in which something
+  * was counted since they were last looked at: a pause waits for it, and most heaps have few regions.
   */
 class LiveTable(p: TracerParameters) extends Module {
   private val rowBits  = log2Ceil(p.liveLines)
@@ -83,18 +92,39 @@ class LiveTable(p: TracerParameters) extends Module {
   val stall   = WireDefault(false.B) // of s2
 
   // s0: not a row that is under way.
-  val flushAt  = RegInit(0.U((rowBits + 1).W))
-  val flushing = io.flush && !sweeping && !next.valid && flushAt =/= p.liveLines.U
+  private val grouped = p.liveLines > LiveTable.group
+  private val walked  = log2Ceil(if (grouped) LiveTable.group else p.liveLines)
+  val flushAt         = RegInit(0.U((walked + 1).W)) // in the group
+  val inGroup         = WireDefault(true.B)          // there is one to look at
+  val flushing        = io.flush && !sweeping && !next.valid && inGroup && flushAt =/= (1 << walked).U
   assert(!(io.flush && pick.io.out.valid), "an update comes in a flush")
   when(!io.flush) { flushAt := 0.U }
-  val s0 = Wire(new Operation)
+  val flushRow = WireDefault(UInt(rowBits.W), flushAt(walked - 1, 0))
+  val s0       = Wire(new Operation)
   s0.flush := flushing
   s0.words := next.bits
-  s0.row   := Mux(flushing, flushAt(rowBits - 1, 0), (next.bits.region >> 3)(rowBits - 1, 0))
+  s0.row   := Mux(flushing, flushRow, (next.bits.region >> 3)(rowBits - 1, 0))
   val underWay  = (s1Valid && s1.row === s0.row) || (s2Valid && s2.row === s0.row)
   val takeFlush = flushing && !stall && !underWay
   next.ready := !stall && !flushing && !sweeping && !underWay
   when(takeFlush) { flushAt := flushAt + 1.U }
+  val walkEnds = WireDefault(flushAt === (1 << walked).U)
+  if (grouped) {
+    val groups = p.liveLines / LiveTable.group
+    val counts = RegInit(0.U(groups.W)) // groups in which something was counted
+    val group  = Reg(UInt(log2Ceil(groups).W))
+    val within = RegInit(false.B)
+    val past   = within && flushAt === LiveTable.group.U
+    inGroup  := within
+    flushRow := Cat(group, flushAt(walked - 1, 0))
+    val counted = Mux(next.fire, UIntToOH(s0.row >> walked, groups), 0.U)
+    counts := (counts & ~Mux(past, UIntToOH(group, groups), 0.U(groups.W))) | counted
+    when(!io.flush || past) { within := false.B; flushAt := 0.U }.elsewhen(!within && counts.orR) {
+      within := true.B
+      group  := PriorityEncoder(counts)
+    }
+    walkEnds := !within && !counts.orR
+  }
   val readAt   = Mux(stall, s1.row, s0.row)
   val readRow  = rows.read(readAt)
   val readSums = VecInit(sums.map(_.read(readAt)))
@@ -177,5 +207,5 @@ class LiveTable(p: TracerParameters) extends Module {
   toWrite.io.deq.ready       := io.write.request.ready
 
   io.quiet   := !s1Valid && !s2Valid && !legValid.orR && !pick.io.out.valid && !next.valid
-  io.flushed := io.flush && flushAt === p.liveLines.U && io.quiet
+  io.flushed := io.flush && walkEnds && io.quiet
 }

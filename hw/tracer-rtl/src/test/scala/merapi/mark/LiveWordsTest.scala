@@ -56,48 +56,104 @@ class LiveMergeTest extends BlockTest {
 
 /** The live table: the window's words plus everything counted, after a flush, with fewer rows than regions. */
 class LiveTableTest extends BlockTest {
-  test("adds to what the window holds") {
-    simulate(new LiveTable(p)) { table =>
-      for (seed <- seeds(4)) {
-        val random  = new Random(seed)
-        val memory  = new Memory(random)
-        val regions = 8 * p.liveLines * 4
-        table.reset.poke(true)
-        table.clock.step(2)
-        table.reset.poke(false)
-        configure(table.io.config, regions)
-        val want = Array.fill(regions)(BigInt(random.nextInt(1000)))
-        for (r <- 0 until regions) memory.setWord(Config.live + r / 8, r % 8, want(r))
-        def cycle(): Unit = {
-          memory.serve(table.io.read)
-          memory.serve(table.io.write)
-          val writing = memory.outstanding(table.io.write)
-          assert(memory.outstanding(table.io.read).intersect(writing).isEmpty, s"seed $seed: read while written")
-          table.clock.step()
-          memory.tick()
-        }
-        for (round <- 0 until 3) {
-          table.io.flush.poke(false)
-          for (_ <- 0 until 800) {
-            val region = random.nextInt(regions)
-            val words  = random.nextInt(1 << 20)
-            table.io.in(0).valid.poke(random.nextBoolean())
-            table.io.in(0).bits.region.poke(region)
-            table.io.in(0).bits.words.poke(words)
-            val taken = table.io.in(0).valid.peek().litToBoolean && table.io.in(0).ready.peek().litToBoolean
-            if (taken) want(region) += words
-            cycle()
-          }
-          table.io.in(0).valid.poke(false)
-          table.io.flush.poke(true)
-          var left = 5000
-          while (!table.io.flushed.peek().litToBoolean && left > 0) { cycle(); left -= 1 }
-          assert(left > 0, s"seed $seed: no end of the flush")
-          for (r <- 0 until regions) {
-            assert(memory.word(Config.live + r / 8, r % 8) == want(r), s"seed $seed: region $r in round $round")
+  for (rows <- Seq(p.liveLines, 4 * LiveTable.group)) {
+    test(s"adds to what the window holds, with $rows rows") {
+      val q = p.copy(liveLines = rows)
+      simulate(new LiveTable(q)) { table =>
+        for (seed <- seeds(4)) {
+          val random  = new Random(seed)
+          val memory  = new Memory(random)
+          val regions = 8 * rows * 4
+          start(table, regions)
+          val want = Array.fill(regions)(BigInt(random.nextInt(1000)))
+          for (r <- 0 until regions) memory.setWord(Config.live + r / 8, r % 8, want(r))
+          def cycle(): Unit = step(table, memory, seed)
+          for (round <- 0 until 6) {
+            table.io.flush.poke(false)
+            // Every other time in a few regions alone: of some groups nothing is there to flush.
+            val few = Seq.fill(3)(random.nextInt(regions))
+            for (_ <- 0 until (if (round % 2 == 0) 400 else 40)) {
+              val region = if (round % 2 == 0) random.nextInt(regions) else few(random.nextInt(3))
+              val words  = random.nextInt(1 << 20)
+              if (offer(table, region, words, random.nextBoolean())) want(region) += words
+              cycle()
+            }
+            table.io.in(0).valid.poke(false)
+            // One that is given up before its end, and something counted after it.
+            if (random.nextBoolean()) {
+              while (table.io.quiet.peek().litToBoolean == false) cycle()
+              table.io.flush.poke(true)
+              for (_ <- 0 until random.nextInt(2 * rows)) cycle()
+              table.io.flush.poke(false)
+              val (region, words) = (random.nextInt(regions), random.nextInt(1 << 20))
+              while (!offer(table, region, words, true)) cycle()
+              want(region) += words
+              cycle()
+              table.io.in(0).valid.poke(false)
+            }
+            flush(table, memory, seed, 5000)
+            for (r <- 0 until regions) {
+              assert(memory.word(Config.live + r / 8, r % 8) == want(r), s"seed $seed: region $r in round $round")
+            }
           }
         }
       }
     }
+  }
+
+  test("a flush looks at groups alone in which something was counted") {
+    val rows = 256
+    simulate(new LiveTable(p.copy(liveLines = rows))) { table =>
+      for (seed <- seeds(4)) {
+        val random = new Random(seed)
+        val memory = new Memory(random)
+        start(table, 8 * rows)
+        val regions = Seq.fill(3)(random.nextInt(8 * rows))
+        for (region <- regions) {
+          while (!offer(table, region, 7, true)) step(table, memory, seed)
+          step(table, memory, seed)
+          table.io.in(0).valid.poke(false)
+        }
+        val cycles = flush(table, memory, seed, 5000)
+        assert(cycles < rows / 2, s"seed $seed")
+        for (region <- regions.distinct) {
+          assert(memory.word(Config.live + region / 8, region % 8) == 7 * regions.count(_ == region), s"seed $seed")
+        }
+        // Nothing is left to look at.
+        table.io.flush.poke(false)
+        step(table, memory, seed)
+        assert(flush(table, memory, seed, 5000) < 4, s"seed $seed")
+      }
+    }
+  }
+
+  private def start(table: LiveTable, regions: Int): Unit = {
+    table.reset.poke(true)
+    table.clock.step(2)
+    table.reset.poke(false)
+    table.io.flush.poke(false)
+    table.io.in(0).valid.poke(false)
+    configure(table.io.config, regions)
+  }
+  private def step(table: LiveTable, memory: Memory, seed: Int): Unit = {
+    memory.serve(table.io.read)
+    memory.serve(table.io.write)
+    val writing = memory.outstanding(table.io.write)
+    assert(memory.outstanding(table.io.read).intersect(writing).isEmpty, s"seed $seed: read while written")
+    table.clock.step()
+    memory.tick()
+  }
+  private def offer(table: LiveTable, region: Int, words: Int, valid: Boolean): Boolean = {
+    table.io.in(0).valid.poke(valid)
+    table.io.in(0).bits.region.poke(region)
+    table.io.in(0).bits.words.poke(words)
+    valid && table.io.in(0).ready.peek().litToBoolean
+  }
+  private def flush(table: LiveTable, memory: Memory, seed: Int, most: Int): Int = {
+    table.io.flush.poke(true)
+    var cycles = 0
+    while (!table.io.flushed.peek().litToBoolean && cycles < most) { step(table, memory, seed); cycles += 1 }
+    assert(cycles < most, s"seed $seed: no end of the flush")
+    cycles
   }
 }

@@ -210,8 +210,8 @@ class TracerCore(p: TracerParameters) extends Module {
   clearer.io.range.bits  := io.clear.bits
   clearer.io.hold        := stop
 
-  val passing = all(filters.map(_.io.quiet)) && hostFilter.io.quiet && all(banks.map(_.io.quiet)) && walker.io.quiet &&
-    live.io.quiet && limits.io.quiet && chaser.io.quiet
+  private val others = Seq(filters.map(_.io.quiet), Seq(hostFilter.io.quiet), banks.map(_.io.quiet)) ++
+    Seq(walker.io.quiet, live.io.quiet, limits.io.quiet, chaser.io.quiet).map(Seq(_))
   io.status.moving := Cat(
     Seq(
       all(lanes.map(_.io.quiet)),
@@ -229,7 +229,8 @@ class TracerCore(p: TracerParameters) extends Module {
   // Of two cycles before, all three: what was quiet and held still is, and who finds nothing left sees the flags of the
   // same cycle; while one is looked for, something is left.
   private val lanesEmpty = late(all(lanes.map(_.io.empty)))
-  private val othersPass = late(passing)
+  // With many banks each is asked on its own: the way from what stands before a bank is long.
+  private val othersPass = if (p.wide) all(others.flatten.map(late)) else late(all(others.map(all)))
   io.status.quiet := late(
     lanesQuiet && othersPass &&
       late(stop && all(stores.map(_.io.quiet)) && sweep.io.quiet && clearer.io.quiet)

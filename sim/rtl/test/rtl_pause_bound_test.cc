@@ -2,8 +2,7 @@
 //
 // The host's whole wait for a pause, from its request until it sees the acknowledgement: 5 us at 250 MHz in every heap,
 // whatever the tracer has in hand, with a memory that answers after 100 ns and takes one line a cycle at each port.
-// (Eight lanes do not hold it in these heaps: docs/experiments.md. What they may take is a little more than what they
-// do.) Each trace ends all the same and leaves what the closure says. MERAPI_PRESET as in rtl_test.cc.
+// Each trace ends all the same and leaves what the closure says. MERAPI_PRESET as in rtl_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -25,7 +24,7 @@ using merapi::sim::test::ClosureInput;
 using merapi::sim::test::Random;
 using merapi::sim::test::WindowShape;
 
-uint64_t most_cycles() { return lanes() > 4 ? 1750 : 1250; }
+constexpr uint64_t kMost = 1250;
 constexpr uint32_t kLeaf = 0x5000;
 constexpr uint64_t kLeafBytes = 16, kHeaderBytes = 16;
 constexpr uint64_t kBitmapLine = 4096;  // bytes of the heap
@@ -167,7 +166,7 @@ class PausedTrace {
   }
   void expect_short(uint64_t pauses) {
     EXPECT_GE(pauses_, pauses) << "not what is tested";
-    EXPECT_LE(longest_, most_cycles()) << longest_what_ << ", the longest of " << pauses_ << " pauses";
+    EXPECT_LE(longest_, kMost) << longest_what_ << ", the longest of " << pauses_ << " pauses";
     testing::Test::RecordProperty("longest_pause_cycles", int(longest_));
   }
 

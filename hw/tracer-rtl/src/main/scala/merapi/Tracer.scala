@@ -7,6 +7,7 @@ import chisel3.util._
 import merapi.common.{Contract, Counters, FaultReport, TracerParameters}
 import merapi.control.{Control, ControlPage, DeviceIdentity, Reporter}
 import merapi.memory.{AxiPort, MemoryPorts, RequestStage}
+import merapi.primitives.Fifo
 
 class TracerStatus extends Bundle {
   val sleeping = Bool()
@@ -72,7 +73,11 @@ class Tracer(p: TracerParameters) extends Module {
     val ofCore = core.io.reads.size
     withReset(clear) {
       stage(core.io.reads.map(_.request), memory.io.reads.map(_.request))
-      stage(core.io.writes.map(_.request), memory.io.writes.map(_.request), apart = p.manyPorts)
+      val (live, others) =
+        core.io.writes.zip(memory.io.writes).partition(_._1 eq core.io.writes(CorePorts.liveWriter(p)))
+      stage(others.map(_._1.request), others.map(_._2.request), apart = p.manyPorts)
+      // A pause waits for all of the live table's lines, which come one after the other: one a cycle.
+      live.foreach { case (client, port) => port.request <> Fifo(client.request, 2) }
     }
     staged := VecInit(
       stage(controlReads.map(_.request), memory.io.reads.drop(ofCore).map(_.request), apart = p.manyPorts) ++

@@ -17,7 +17,8 @@ object CorePorts {
   val ofTile: Int                       = 3
 
   /** Writers: per lane bitmap and spill; then live words and clearing. */
-  def writers(p: TracerParameters): Int = 2 * p.lanes + 2
+  def writers(p: TracerParameters): Int    = 2 * p.lanes + 2
+  def liveWriter(p: TracerParameters): Int = 2 * p.lanes
 }
 
 /** Everything that traces: lanes, filters, the crossing, mark banks, grey stores and what they share.
@@ -171,7 +172,7 @@ class TracerCore(p: TracerParameters) extends Module {
   io.reads(shared + 2) <> sweep.io.read
   io.reads(shared + 3) <> limits.io.read
   io.reads(shared + 4) <> chaser.io.read
-  io.writes(2 * p.lanes) <> live.io.write
+  io.writes(CorePorts.liveWriter(p)) <> live.io.write
   io.writes(2 * p.lanes + 1) <> clearer.io.write
 
   hostFilter.io.config     := c

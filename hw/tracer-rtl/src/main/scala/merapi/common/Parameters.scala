@@ -54,8 +54,14 @@ case class TracerParameters(
     chaseLines: Int = 16,
     /** Cycles that a chain waits for a lane to look at what it offered. */
     chasePatience: Int = 255,
+    /** Limits, of the eight in a line of the table, that all checkers take in a cycle: one, two or four. */
+    limitsTogether: Int = 1,
     /** Lines of the limit table under way (tracer-wide); a power of two. */
     limitReads: Int = 8,
+    /** Regions whose live words a lane adds up before they go to the table that all share; a power of two. */
+    mergeRegions: Int = 4,
+    /** Whether updates of the live table that concern one of its lines follow each other in every cycle, or in every third. */
+    liveForwarding: Boolean = false,
     /** Lines of the live table on their way to the window (tracer-wide); a power of two. With `liveLines` they bound the time
       * to a pause.
       */
@@ -87,7 +93,7 @@ case class TracerParameters(
     holds(n >= least && n <= most, s"expected $what from $least to $most ($why), found $n")
 
   holds(TracerParameters.isName(name), s"expected ${TracerParameters.names}")
-  powersOfTwo(1, lanes -> "lanes", ports -> "ports")
+  powersOfTwo(1, lanes -> "lanes", ports -> "ports", limitsTogether -> "limitsTogether")
   powersOfTwo(
     2,
     heapLines        -> "heapLines",
@@ -100,6 +106,7 @@ case class TracerParameters(
     limitLines       -> "limitLines",
     liveLines        -> "liveLines",
     limitReads       -> "limitReads",
+    mergeRegions     -> "mergeRegions",
     liveLegs         -> "liveLegs",
     sweepReads       -> "sweepReads",
     submissionReads  -> "submissionReads",
@@ -123,6 +130,7 @@ case class TracerParameters(
   between(dirtyBound, 2, bitmapLines, "dirtyBound", "the bitmap's lines")
   between(askQueue, 2, many, "askQueue", "a lane asks for a line every other cycle")
   between(scanPorts, 1, 2, "scanPorts", "a lane sends one reference or two")
+  between(limitsTogether, 1, 4, "limitsTogether", "of the eight in a line")
   between(chasePatience, 1, 1 << 20, "chasePatience", "a chain waits")
   between(pollInterval, 4, many, "pollInterval", "something is done between two looks")
   between(
@@ -144,11 +152,11 @@ case class TracerParameters(
 
   // Every 255th time that they are dropped, rows of these memories are swept, one a cycle. A resume is acknowledged when
   // bitmap lines and limits are through; a pause right behind it would wait for lanes that are not.
-  private val sweptAtResume = bitmapLines max 8 * limitLines
+  private val sweptAtResume = bitmapLines max 8 * limitLines / limitsTogether
   for ((n, what) <- Seq(heapLines -> "heapLines", shapeSets -> "shapeSets"))
     holds(
       n <= sweptAtResume,
-      s"expected $what of at most $sweptAtResume (bitmapLines, or eight for each of limitLines: they are swept with them), " +
+      s"expected $what of at most $sweptAtResume (bitmapLines, or eight limits of each of limitLines by limitsTogether: they are swept with them), " +
         s"found $n"
     )
 
@@ -253,7 +261,7 @@ object TracerParameters {
   )
 
   /** As small, with so many ports, slots and lines of live words as have ways of their own (`manyPorts`, `manySlots`,
-    * `LiveTable.group`), and two scan ports.
+    * `LiveTable.group`), two scan ports and two limits together.
     */
   val simPorts: TracerParameters = simSmall.copy(
     name = "sim-ports",
@@ -262,7 +270,9 @@ object TracerParameters {
     greyDepth = 256,
     liveLines = 32,
     ports = 8,
-    scanPorts = 2
+    scanPorts = 2,
+    limitsTogether = 2,
+    liveForwarding = true
   )
 
   val ddr4x1: TracerParameters = TracerParameters(
@@ -291,7 +301,19 @@ object TracerParameters {
   )
 
   val ddr4x4: TracerParameters =
-    ddr4x1.copy(name = "ddr4-4ch", lanes = 8, askQueue = 2, ports = 4, scanPorts = 2)
+    ddr4x1.copy(
+      name = "ddr4-4ch",
+      lanes = 8,
+      askQueue = 2,
+      ports = 4,
+      scanPorts = 2,
+      limitsTogether = 2,
+      limitReads = 16,
+      mergeRegions = 8,
+      liveForwarding = true,
+      liveLegs = 64,
+      markQueue = 8
+    )
 
   val hbm2: TracerParameters = ddr4x4.copy(name = "hbm2", slots = 48, ports = 8)
 

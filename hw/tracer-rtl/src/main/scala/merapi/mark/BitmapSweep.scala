@@ -52,34 +52,37 @@ class BitmapSweep(p: TracerParameters) extends Module {
   val state  = RegInit(State.Idle)
   val region = Reg(UInt((p.regionBits + 1).W))
   val end    = Reg(UInt((p.regionBits + 1).W))
+  // Of the regions that share a line with `region`, as many together as come.
   class Limit extends Bundle {
-    val good  = Bool()
-    val value = UInt(64.W)
+    val good  = UInt(p.limitsTogether.W)
+    val value = UInt((64 * p.limitsTogether).W)
   }
-  val limits = Mem(8, new Limit) // of the regions that share a line with `region`
+  private val rows                        = 8 / p.limitsTogether
+  private def placeOf(region: UInt): UInt = LimitFill.rowOf(p, region)(2 - log2Ceil(p.limitsTogether), 0)
+  val limits                              = Mem(rows, new Limit)
   assert(!(io.slice.valid && state =/= State.Idle), "a sweep started while one runs")
   // Asked for until all have come: when it begins to ask, some may have passed already.
-  val missing = RegInit(0.U(8.W))
+  val missing = RegInit(0.U(rows.W))
   private def awaitLimit(): Unit = {
-    missing := Fill(8, 1.U(1.W))
+    missing := Fill(rows, 1.U(1.W))
     state   := State.WaitLimit
   }
   io.ask.valid := missing.orR && !io.hold
   io.ask.bits  := region(p.regionBits - 1, 0) >> 3
   val fillHere = io.fill.write && !io.fill.sweep && (io.fill.region >> 3) === (region >> 3)
-  val fillAt   = io.fill.region(2, 0)
+  val fillAt   = placeOf(io.fill.region)
   when(fillHere) {
     val came = Wire(new Limit)
     came.good  := io.fill.good
     came.value := io.fill.value
     limits.write(fillAt, came)
-    missing := missing & ~UIntToOH(fillAt, 8)
+    missing := missing & ~UIntToOH(fillAt, rows)
   }
 
   val start        = Word.shiftUp(Cat(region, 0.U(16.W)), (c.regionLog2 - 16.U)(4, 0))
-  private val read = limits.read(region(2, 0))
-  val limit        = read.value
-  val good         = read.good
+  private val read = limits.read(placeOf(region))
+  val limit        = LimitFill.of(p, read.value, region)
+  val good         = LimitFill.of(p, read.good, region).asBool
   io.fault.valid := state === State.Judge && !good
   io.fault.bits  := FaultReport(Contract.Fault.BadConfig, Cat(c.limits, 0.U(6.W)) + Cat(region, 0.U(3.W)), limit)
 

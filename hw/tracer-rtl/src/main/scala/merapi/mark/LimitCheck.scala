@@ -30,6 +30,8 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T, ahead: Boolean) extends
   private val rowBits   = LimitFill.rowBits(p)
   private val limitBits = p.objectBits + 1 // units of eight bytes; the end of the heap is a limit
 
+  private def rowOf(region: UInt): UInt = LimitFill.rowOf(p, region)
+
   class Item extends Bundle {
     val obj  = UInt(p.objectBits.W)
     val data = gen.cloneType
@@ -51,9 +53,10 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T, ahead: Boolean) extends
   })
   class Row extends Bundle {
     val epoch = UInt(EpochSweep.bits.W)
-    val tag   = UInt((p.regionBits - rowBits).W)
-    val good  = Bool()
-    val limit = UInt(limitBits.W)
+    val tag   = UInt((p.regionBits - log2Ceil(p.limitsTogether) - rowBits).W)
+    // Of its regions, the first lowest.
+    val good  = UInt(p.limitsTogether.W)
+    val limit = UInt((limitBits * p.limitsTogether).W)
   }
   class Held extends Bundle {
     val item   = new Item
@@ -79,7 +82,7 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T, ahead: Boolean) extends
   val stay  = valid && !leave
   val next  = Mux(stay, held, Mux(spareValid, spare, come))
   io.next := next.item.obj
-  val row = rows.read(next.region(rowBits - 1, 0))
+  val row = rows.read(rowOf(next.region)(rowBits - 1, 0))
   held       := next
   valid      := stay || spareValid || io.in.fire
   spareValid := stay && (spareValid || io.in.fire)
@@ -87,12 +90,18 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T, ahead: Boolean) extends
 
   val region = held.region
   // A row that was written while it was read may be anything.
-  val torn = RegNext(io.fill.write, false.B) && RegNext(io.fill.row) === region(rowBits - 1, 0)
-  val hit  = row.epoch === io.fill.epoch && row.tag === region(p.regionBits - 1, rowBits) && !torn
+  val torn  = RegNext(io.fill.write, false.B) && RegNext(io.fill.row) === rowOf(region)(rowBits - 1, 0)
+  val hit   = row.epoch === io.fill.epoch && row.tag === rowOf(region) >> rowBits && !torn
+  val good  = LimitFill.of(p, row.good, region).asBool
+  val limit = LimitFill.of(p, row.limit, region)
   io.out.valid      := valid && state === State.Run && hit
   io.out.bits.obj   := held.item.obj
   io.out.bits.data  := held.item.data
-  io.out.bits.below := held.item.obj < row.limit && row.good
+  // Each of the row is compared, and then chosen: that is late as it is.
+  private val below = (0 until p.limitsTogether).map { i =>
+    held.item.obj < row.limit(limitBits * (i + 1) - 1, limitBits * i) && row.good(i)
+  }
+  io.out.bits.below := LimitFill.of(p, Cat(below.reverse), region).asBool
 
   io.ask.valid := state === State.Ask
   io.ask.bits  := region >> 3
@@ -101,7 +110,7 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T, ahead: Boolean) extends
     when(state =/= State.Ask) { second := false.B }.elsewhen(io.ask.ready) { second := !second && spareValid }
     when(second) { io.ask.bits := spare.region >> 3 }
   }
-  val mine = io.fill.write && !io.fill.sweep && io.fill.region === region
+  val mine = io.fill.write && !io.fill.sweep && io.fill.isOf(region)
   switch(state) {
     is(State.Run) { when(valid && !hit && !torn && !io.fill.sweeping) { state := State.Ask } }
     is(State.Ask) { when(mine) { state := State.Again } }
@@ -109,18 +118,18 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T, ahead: Boolean) extends
   }
   io.busy := valid || spareValid
 
-  private val isBad = leave && !row.good
+  private val isBad = leave && !good
   io.fault.valid       := RegNext(isBad, false.B)
   io.fault.bits.region := RegEnable(region, isBad)
-  io.fault.bits.limit  := RegEnable(row.limit, isBad)
+  io.fault.bits.limit  := RegEnable(limit, isBad)
 
   when(io.fill.sweep && io.fill.write) { assert(!valid, "an object at a limit that is being dropped") }
   when(io.fill.write) {
     val fresh = Wire(new Row)
     fresh.epoch := Mux(io.fill.sweep, 0.U, io.fill.epoch)
-    fresh.tag   := io.fill.region >> rowBits
+    fresh.tag   := rowOf(io.fill.region) >> rowBits
     fresh.good  := io.fill.good
-    fresh.limit := io.fill.limit
+    fresh.limit := io.fill.limits
     rows.write(io.fill.row, fresh)
   }
 }

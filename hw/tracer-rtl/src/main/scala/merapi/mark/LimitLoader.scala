@@ -2,32 +2,57 @@
 package merapi.mark
 
 import chisel3._
+import chisel3.experimental.noPrefix
 import chisel3.util._
 
 import merapi.common.{ReadPort, TraceConfig, TracerParameters}
 import merapi.primitives.{EpochSweep, RoundArbiter, SureFifo, Word}
 
-/** One limit on its way into the copies of all checkers, or a row of theirs that is cleared. */
+/** A row of limits (`limitsTogether` regions behind each other) on its way into the copies of all checkers, or a row of
+  * theirs that is cleared.
+  */
 class LimitFill(p: TracerParameters) extends Bundle {
   val write  = Bool()
-  val sweep  = Bool()     // the row is cleared: nothing else below holds
+  val sweep  = Bool()                          // the row is cleared: nothing else below holds
   val row    = UInt(LimitFill.rowBits(p).W)
-  val region = UInt(p.regionBits.W)
-  val good   = Bool()
-  val value  = UInt(64.W) // as it stands in the table
+  val region = UInt(p.regionBits.W)            // the first
+  val good   = UInt(p.limitsTogether.W)        // a bit for each, the first lowest
+  val value  = UInt((64 * p.limitsTogether).W) // as they stand in the table
   // Levels.
   val epoch    = UInt(EpochSweep.bits.W) // of rows that hold
   val sweeping = Bool()                  // no row can be used
 
-  def limit: UInt = (value >> 3)(p.objectBits, 0)
+  /** In units of eight bytes, the first lowest. */
+  def limits: UInt =
+    if (p.limitsTogether == 1) (value >> 3)(p.objectBits, 0)
+    else VecInit((0 until p.limitsTogether).map(i => value(64 * i + 3 + p.objectBits, 64 * i + 3))).asUInt
+
+  /** Whether `other` is one of these. */
+  def isOf(other: UInt): Bool = LimitFill.rowOf(p, region) === LimitFill.rowOf(p, other)
 }
 
 object LimitFill {
-  def rowBits(p: TracerParameters): Int = log2Ceil(p.limitLines) + 3
+
+  /** Of the number of a row. */
+  def rowBits(p: TracerParameters): Int = log2Ceil(p.limitLines) + 3 - log2Ceil(p.limitsTogether)
+
+  /** A region's row, of all that there are. */
+  def rowOf(p: TracerParameters, region: UInt): UInt =
+    if (p.limitsTogether == 1) region else region(p.regionBits - 1, log2Ceil(p.limitsTogether))
+
+  /** Of what a row has for each of its regions, this region's. */
+  def of(p: TracerParameters, row: UInt, region: UInt): UInt =
+    if (p.limitsTogether == 1) row
+    else {
+      val bits = row.getWidth / p.limitsTogether
+      VecInit((0 until p.limitsTogether).map(i => row(bits * (i + 1) - 1, bits * i)))(
+        region(log2Ceil(p.limitsTogether) - 1, 0)
+      )
+    }
 }
 
-/** Reads lines of the limit table for all checkers, several at a time, checks their eight limits one a cycle, and hands
-  * each to every checker: what one asks for, all have. So a checker is a memory and two comparisons, and one port reads
+/** Reads lines of the limit table for all checkers, several at a time, checks `limitsTogether` of their eight limits a
+  * cycle, and hands them to every checker: what one asks for, all have. So a checker is a memory and two comparisons, and one port reads
   * the table.
   *
   * Who asks goes on to ask until it has what it needs: a line that is under way is not read once more, and it is under way
@@ -74,7 +99,9 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   val requested = RegInit(false.B)
   val request   = Reg(new Request)
   val known     = (busy & VecInit(lines.map(_ === askedLine)).asUInt).orR
-  val enters    = asked && !known && !busy.andR && (!requested || io.read.request.ready)
+  // With eight lanes, whose checkers are far from the ports, a line every other cycle.
+  private val room = if (p.wide) !requested else !requested || io.read.request.ready
+  val enters       = asked && !known && !busy.andR && room
   val settles   = !asked || known || enters
   pick.io.out.ready := settles && !sweeping
   asked             := pick.io.out.fire || !settles
@@ -95,11 +122,12 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   arrived.io.put.valid := io.read.response.valid
   arrived.io.put.bits  := arrival
   when(io.read.response.valid) { data.write(arrival, io.read.response.bits.data) }
-  val handed        = RegInit(false.B)
-  val from          = Reg(UInt(readBits.W))
-  val line          = Reg(UInt(lineBits.W))
-  val at            = Reg(UInt(3.W))
-  private val bytes = UIntToOH(io.config.regionLog2, p.heapAddressBits)
+  val handed         = RegInit(false.B)
+  val from           = Reg(UInt(readBits.W))
+  val line           = Reg(UInt(lineBits.W))
+  private val places = 8 / p.limitsTogether
+  val at             = Reg(UInt(log2Ceil(places).W))
+  private val bytes  = UIntToOH(io.config.regionLog2, p.heapAddressBits)
   arrived.io.deq.ready := !handed || at.andR
   when(handed) {
     at := at + 1.U
@@ -119,24 +147,31 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   // impossible, wherever they are.
   private val offsetBits = p.heapAddressBits + 1
   private val limits     = data.read(from)
-  val value              = VecInit((0 until 8).map(i => limits(64 * i + 63, 64 * i)))(at)
-  val start = Word.shiftUp(Cat(0.U(1.W), line, at, 0.U(16.W)), (io.config.regionLog2 - 16.U)(4, 0)) // of the region
-  val some  = RegNext(handed, false.B)
-  val far   = RegNext((value >> offsetBits).orR)
-  val distance = RegNext(value(offsetBits - 1, 0) -& start) // negative in its top bit
-  val kept     = RegNext(value)
-  val region   = RegNext(Cat(line, at))
-  val aligned  = (kept(7, 0) & ((1.U(8.W) << io.config.alignmentLog2) - 1.U)(7, 0)) === 0.U
+  val some               = RegNext(handed, false.B)
+  private class Judged(i: Int) {
+    private val values = (0 until places).map(_ * p.limitsTogether + i).map(k => limits(64 * k + 63, 64 * k))
+    private val place  = Cat(at, i.U(log2Ceil(p.limitsTogether).W))
+    val value          = VecInit(values)(at)
+    val start =
+      Word.shiftUp(Cat(0.U(1.W), line, place, 0.U(16.W)), (io.config.regionLog2 - 16.U)(4, 0)) // of the region
+    val far      = RegNext((value >> offsetBits).orR)
+    val distance = RegNext(value(offsetBits - 1, 0) -& start) // negative in its top bit
+    val kept     = RegNext(value)
+    val aligned  = (kept(7, 0) & ((1.U(8.W) << io.config.alignmentLog2) - 1.U)(7, 0)) === 0.U
+    def good     = !far && !distance(offsetBits) && distance(offsetBits - 1, 0) <= bytes && aligned
+  }
+  private val judged = noPrefix { Seq.tabulate(p.limitsTogether)(new Judged(_)) }
+  val region         = RegNext(Cat(line, at, 0.U(log2Ceil(p.limitsTogether).W)))
 
   // The core's reset ends what is read, and no sweep.
   val goesOn = (some && !reset.asBool) || sweeping
   val writes = withReset(io.powerUp)(RegNext(goesOn, false.B))
   val fill   = Reg(new LimitFill(p))
   fill.sweep       := sweeping
-  fill.row         := Mux(sweeping, sweepNext, region(rowBits - 1, 0))
+  fill.row         := Mux(sweeping, sweepNext, LimitFill.rowOf(p, region)(rowBits - 1, 0))
   fill.region      := region
-  fill.good        := !far && !distance(offsetBits) && distance(offsetBits - 1, 0) <= bytes && aligned
-  fill.value       := kept
+  fill.good        := Cat(judged.map(_.good).reverse)
+  fill.value       := Cat(judged.map(_.kept).reverse)
   io.fill          := fill
   io.fill.write    := writes
   io.fill.epoch    := epoch

@@ -13,7 +13,7 @@ import merapi.primitives.Fifo
   * What is held leaves when another region needs its place, or at a flush. Waits for the table alone.
   */
 class LiveMerge(p: TracerParameters) extends Module {
-  private val places = 4
+  private val places = p.mergeRegions
   val io = IO(new Bundle {
     val in    = Flipped(Decoupled(new LiveWords(p)))
     val out   = Decoupled(new LiveWords(p))

@@ -24,9 +24,10 @@ object LiveTable {
   * to the window. A row leaves when another line of the table needs its place, and all rows leave at a flush: the
   * line is read, added to and written as a whole. Up to `liveLegs` rows leave at once: a pause waits for all of them.
   *
-  * One operation a cycle in three stages: read, register, add and write. One of a row that is under way waits for it;
-  * updates wait while a row leaves its place, which needs the memory alone. A row says which of its sums are begun, so
-  * that an update writes one sum and nothing is cleared.
+  * One operation a cycle in three stages: read, register, add and write. One of a row that is under way waits for it; with
+  * `liveForwarding` (many lanes are in the same few regions) not an update of the same line, which has the row as those
+  * ahead leave it. Updates wait while a row leaves its place, which needs the memory alone. A row says which of
+  * its sums are begun, so that an update writes one sum and nothing is cleared.
   *
   * A flush looks at one row a cycle. Of more than `LiveTable.group` rows it looks at the groups alone in which something
   * was counted since they were last looked at: a pause waits for it, and most heaps have few regions.
@@ -104,7 +105,12 @@ class LiveTable(p: TracerParameters) extends Module {
   s0.flush := flushing
   s0.words := next.bits
   s0.row   := Mux(flushing, flushRow, (next.bits.region >> 3)(rowBits - 1, 0))
-  val underWay  = (s1Valid && s1.row === s0.row) || (s2Valid && s2.row === s0.row)
+  private val forwards = p.liveForwarding
+  private def isAhead(valid: Bool, ahead: Operation): Bool = {
+    val same = valid && ahead.row === s0.row
+    if (forwards) same && (ahead.flush || s0.flush || (ahead.words.region >> 3) =/= (s0.words.region >> 3)) else same
+  }
+  val underWay  = isAhead(s1Valid, s1) || isAhead(s2Valid, s2)
   val takeFlush = flushing && !stall && !underWay
   next.ready := !stall && !flushing && !sweeping && !underWay
   when(takeFlush) { flushAt := flushAt + 1.U }
@@ -138,11 +144,14 @@ class LiveTable(p: TracerParameters) extends Module {
   val before = RegEnable(readSums, !stall)
 
   // s2
-  val line     = s2.words.region >> 3
-  val place    = s2.words.region(2, 0)
-  val held     = row.begun.orR
-  val mine     = row.line === line
-  val begun    = Mux(mine, row.begun, 0.U)
+  val line  = s2.words.region >> 3
+  val place = s2.words.region(2, 0)
+  private val (rowNow, sumNow) =
+    if (forwards) (Wire(new Row).suggestName("rowNow"), Wire(UInt(sumBits.W)).suggestName("sumNow"))
+    else (row, before(place))
+  val held     = rowNow.begun.orR
+  val mine     = rowNow.line === line
+  val begun    = Mux(mine, rowNow.begun, 0.U)
   val leave    = WireDefault(false.B)
   val update   = WireDefault(false.B)
   val leftNow  = left.read(s2.row)
@@ -161,8 +170,38 @@ class LiveTable(p: TracerParameters) extends Module {
   newRow.begun := Mux(sweeping || s2.flush, 0.U, begun | UIntToOH(place, 8))
   newRow.line  := line
   when(sweeping || update || leave) { rows.write(Mux(sweeping, sweepNext, s2.row), newRow) }
-  val sum = Mux(begun(place), before(place), 0.U) + s2.words.words
+  val sum = Mux(begun(place), sumNow, 0.U) + s2.words.words
   for ((m, i) <- sums.zipWithIndex) { when(update && place === i.U) { m.write(s2.row, sum) } }
+  if (forwards) {
+    // What the update in s2 before this one has written: of the same row it is right ahead of the one that is there now, or
+    // two ahead of the one in s1, which was read while it was written and may be anything. All three are of one line then,
+    // so that none of the later ones makes a row leave.
+    class Written extends Bundle {
+      val row   = UInt(rowBits.W)
+      val state = new Row
+      val place = UInt(3.W)
+      val sum   = UInt(sumBits.W)
+    }
+    val some = RegInit(false.B)
+    val last = Reg(new Written)
+    when(!stall) {
+      some       := update
+      last.row   := s2.row
+      last.state := newRow
+      last.place := place
+      last.sum   := sum
+    }
+    val place1 = s1.words.region(2, 0)
+    val two    = some && last.row === s1.row
+    val one    = some && RegEnable(s2.row === s1.row, !stall)
+    val mine1  = RegEnable(place === place1, !stall)
+    rowNow := Mux(one, last.state, RegEnable(Mux(two, last.state, readRow), !stall))
+    sumNow := Mux(
+      one && mine1,
+      last.sum,
+      RegEnable(Mux(two && last.place === place1, last.sum, readSums(place1)), !stall)
+    )
+  }
   io.words.valid := update
   io.words.bits  := s2.words.words
 

@@ -21,7 +21,9 @@ class ParametersTest extends AnyFunSuite {
     for (n <- Seq(0, 3)) {
       refused("lanes")(small.copy(lanes = n))
       refused("ports")(small.copy(ports = n))
+      refused("limitsTogether")(small.copy(limitsTogether = n))
     }
+    refused("limitsTogether")(small.copy(limitsTogether = 8))
     for (n <- Seq(0, 1, 3)) {
       refused("heapLines")(small.copy(heapLines = n))
       refused("shapeSets")(small.copy(shapeSets = n))
@@ -31,6 +33,7 @@ class ParametersTest extends AnyFunSuite {
       refused("recentReferences")(small.copy(recentReferences = n))
       refused("limitLines")(small.copy(limitLines = n))
       refused("liveLines")(small.copy(liveLines = n))
+      refused("mergeRegions")(small.copy(mergeRegions = n))
       refused("sweepReads")(small.copy(sweepReads = n))
       refused("submissionReads")(small.copy(submissionReads = n))
       refused("greyEntries")(small.copy(greyEntries = n))

@@ -49,12 +49,13 @@ class SweepHarness(p: TracerParameters) extends Module {
   * quiet nothing is on its way.
   */
 class BitmapSweepTest extends BlockTest {
-  for (lanes <- Seq(2, 8)) test(s"finds the greys of a slice and tells of a limit that cannot be, lanes: $lanes") {
-    simulate(new SweepHarness(p.copy(lanes = lanes))) { sweep =>
-      greys(sweep)
-      wrongLimits(sweep)
+  for ((lanes, together) <- Seq(2 -> 1, 8 -> 4))
+    test(s"finds the greys of a slice and tells of a limit that cannot be, lanes: $lanes, limits together: $together") {
+      simulate(new SweepHarness(p.copy(lanes = lanes, limitsTogether = together))) { sweep =>
+        greys(sweep)
+        wrongLimits(sweep)
+      }
     }
-  }
 
   private def greys(sweep: SweepHarness): Unit =
     for (seed <- seeds(if (sweep.io.greys.size > 2) 2 else 6)) {

@@ -61,8 +61,8 @@ class LimitsTest extends BlockTest {
     limits.io.in.foreach(_.valid.poke(false))
   }
 
-  test("compares with the table's limits") {
-    simulate(new LimitsHarness(p)) { limits =>
+  for (together <- Seq(1, 2, 4)) test(s"compares with the table's limits, which come together: $together") {
+    simulate(new LimitsHarness(p.copy(limitsTogether = together))) { limits =>
       for (seed <- seeds(4)) {
         val random        = new Random(seed)
         val memory        = new Memory(random, 2, 20)
@@ -162,8 +162,8 @@ class LimitsTest extends BlockTest {
     }
   }
 
-  test("no limit is taken for one of an epoch before") {
-    simulate(new LimitsHarness(p)) { limits =>
+  for (together <- Seq(1, 4)) test(s"no limit is taken for one of an epoch before, together: $together") {
+    simulate(new LimitsHarness(p.copy(limitsTogether = together))) { limits =>
       val memory = new Memory(new Random(1), 2, 4)
       rest(limits)
       limits.io.out.foreach(_.ready.poke(true))

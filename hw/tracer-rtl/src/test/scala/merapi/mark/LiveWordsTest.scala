@@ -56,9 +56,11 @@ class LiveMergeTest extends BlockTest {
 
 /** The live table: the window's words plus everything counted, after a flush, with fewer rows than regions. */
 class LiveTableTest extends BlockTest {
-  for (rows <- Seq(p.liveLines, 4 * LiveTable.group)) {
-    test(s"adds to what the window holds, with $rows rows") {
-      val q = p.copy(liveLines = rows)
+  private def forwarding(lanes: Int) = p.copy(lanes = lanes, liveForwarding = lanes > 1)
+
+  for ((rows, lanes) <- Seq(p.liveLines -> 1, 4 * LiveTable.group -> 1, p.liveLines -> 4)) {
+    test(s"adds to what the window holds, with $rows rows and lanes: $lanes") {
+      val q = forwarding(lanes).copy(liveLines = rows)
       simulate(new LiveTable(q)) { table =>
         for (seed <- seeds(4)) {
           val random  = new Random(seed)
@@ -70,15 +72,24 @@ class LiveTableTest extends BlockTest {
           def cycle(): Unit = step(table, memory, seed)
           for (round <- 0 until 6) {
             table.io.flush.poke(false)
-            // Every other time in a few regions alone: of some groups nothing is there to flush.
-            val few = Seq.fill(3)(random.nextInt(regions))
-            for (_ <- 0 until (if (round % 2 == 0) 400 else 40)) {
-              val region = if (round % 2 == 0) random.nextInt(regions) else few(random.nextInt(3))
-              val words  = random.nextInt(1 << 20)
-              if (offer(table, region, words, random.nextBoolean())) want(region) += words
+            // Every other time in a few regions alone: of some groups nothing is there to flush. Of several lanes some come to
+            // one row again and again, some of them to another line of it.
+            val few  = Seq.fill(3)(random.nextInt(regions))
+            val near = random.nextInt(regions)
+            for (t <- 0 until (if (round % 2 == 0) 400 else 40)) {
+              val offers = for (lane <- 0 until lanes) yield {
+                val region =
+                  if (round % 2 != 0) few(random.nextInt(3))
+                  else if (lane == 0 && t % 100 < 50) random.nextInt(regions)
+                  else (near / 8 * 8 + random.nextInt(8) + (if (random.nextInt(50) == 0) 8 * rows else 0)) % regions
+                val words = random.nextInt(1 << 20)
+                offer(table, region, words, lane > 0 || random.nextBoolean(), lane)
+                (region, words)
+              }
+              for ((region, words) <- taken(table, offers)) want(region) += words
               cycle()
             }
-            table.io.in(0).valid.poke(false)
+            rest(table)
             // One that is given up before its end, and something counted after it.
             if (random.nextBoolean()) {
               while (table.io.quiet.peek().litToBoolean == false) cycle()
@@ -89,7 +100,7 @@ class LiveTableTest extends BlockTest {
               while (!offer(table, region, words, true)) cycle()
               want(region) += words
               cycle()
-              table.io.in(0).valid.poke(false)
+              rest(table)
             }
             flush(table, memory, seed, 5000)
             for (r <- 0 until regions) {
@@ -112,7 +123,7 @@ class LiveTableTest extends BlockTest {
         for (region <- regions) {
           while (!offer(table, region, 7, true)) step(table, memory, seed)
           step(table, memory, seed)
-          table.io.in(0).valid.poke(false)
+          rest(table)
         }
         val cycles = flush(table, memory, seed, 5000)
         assert(cycles < rows / 2, s"seed $seed")
@@ -127,12 +138,38 @@ class LiveTableTest extends BlockTest {
     }
   }
 
+  test("lanes that are in the same regions do not wait for each other's updates") {
+    simulate(new LiveTable(forwarding(4))) { table =>
+      for (seed <- seeds(4)) {
+        val random = new Random(seed)
+        val memory = new Memory(random)
+        start(table, 64)
+        var updates = 0
+        val want    = Array.fill(8)(BigInt(0))
+        for (_ <- 0 until 1000) {
+          val offers = Seq.fill(4)((random.nextInt(8), random.nextInt(1000)))
+          for (((region, words), lane) <- offers.zipWithIndex) offer(table, region, words, true, lane)
+          for ((region, words)         <- taken(table, offers)) {
+            want(region) += words
+            updates += 1
+          }
+          step(table, memory, seed)
+        }
+        rest(table)
+        flush(table, memory, seed, 5000)
+        for (region <- 0 until 8)
+          assert(memory.word(Config.live, region) == want(region), s"seed $seed: region $region")
+        assert(updates > 950, s"seed $seed: $updates updates in 1000 cycles")
+      }
+    }
+  }
+
   private def start(table: LiveTable, regions: Int): Unit = {
     table.reset.poke(true)
     table.clock.step(2)
     table.reset.poke(false)
     table.io.flush.poke(false)
-    table.io.in(0).valid.poke(false)
+    rest(table)
     configure(table.io.config, regions)
   }
   private def step(table: LiveTable, memory: Memory, seed: Int): Unit = {
@@ -143,12 +180,18 @@ class LiveTableTest extends BlockTest {
     table.clock.step()
     memory.tick()
   }
-  private def offer(table: LiveTable, region: Int, words: Int, valid: Boolean): Boolean = {
-    table.io.in(0).valid.poke(valid)
-    table.io.in(0).bits.region.poke(region)
-    table.io.in(0).bits.words.poke(words)
-    valid && table.io.in(0).ready.peek().litToBoolean
+  private def rest(table: LiveTable): Unit = table.io.in.foreach(_.valid.poke(false))
+  private def offer(table: LiveTable, region: Int, words: Int, valid: Boolean, lane: Int = 0): Boolean = {
+    val in = table.io.in(lane)
+    in.valid.poke(valid)
+    in.bits.region.poke(region)
+    in.bits.words.poke(words)
+    valid && in.ready.peek().litToBoolean
   }
+
+  /** Of what all lanes offer, by lane. */
+  private def taken[T](table: LiveTable, offers: Seq[T]): Seq[T] =
+    offers.zip(table.io.in).collect { case (o, in) if fires(in) => o }
   private def flush(table: LiveTable, memory: Memory, seed: Int, most: Int): Int = {
     table.io.flush.poke(true)
     var cycles = 0

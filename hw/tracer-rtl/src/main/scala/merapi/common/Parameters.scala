@@ -150,13 +150,16 @@ case class TracerParameters(
     "a line at least, and each port has a share of the window"
   )
 
+  /** Rows of limits held by each checker: `limitsTogether` of the eight in each of `limitLines`. */
+  def limitRows: Int = 8 * limitLines / limitsTogether
+
   // Every 255th time that they are dropped, rows of these memories are swept, one a cycle. A resume is acknowledged when
   // bitmap lines and limits are through; a pause right behind it would wait for lanes that are not.
-  private val sweptAtResume = bitmapLines max 8 * limitLines / limitsTogether
+  private val sweptAtResume = bitmapLines max limitRows
   for ((n, what) <- Seq(heapLines -> "heapLines", shapeSets -> "shapeSets"))
     holds(
       n <= sweptAtResume,
-      s"expected $what of at most $sweptAtResume (bitmapLines, or eight limits of each of limitLines by limitsTogether: they are swept with them), " +
+      s"expected $what of at most $sweptAtResume (bitmapLines, or rows of limits: they are swept with them), " +
         s"found $n"
     )
 
@@ -261,7 +264,7 @@ object TracerParameters {
   )
 
   /** As small, with so many ports, slots and lines of live words as have ways of their own (`manyPorts`, `manySlots`,
-    * `LiveTable.group`), two scan ports and two limits together.
+    * `LiveTable.group`), two scan ports, two limits together and updates of live words that follow each other.
     */
   val simPorts: TracerParameters = simSmall.copy(
     name = "sim-ports",

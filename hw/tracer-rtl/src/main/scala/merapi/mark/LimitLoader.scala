@@ -34,7 +34,7 @@ class LimitFill(p: TracerParameters) extends Bundle {
 object LimitFill {
 
   /** Of the number of a row. */
-  def rowBits(p: TracerParameters): Int = log2Ceil(p.limitLines) + 3 - log2Ceil(p.limitsTogether)
+  def rowBits(p: TracerParameters): Int = log2Ceil(p.limitRows)
 
   /** A region's row, of all that there are. */
   def rowOf(p: TracerParameters, region: UInt): UInt =

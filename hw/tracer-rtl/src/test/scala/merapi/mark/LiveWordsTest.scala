@@ -9,8 +9,8 @@ import scala.util.Random
 
 /** A lane's merging of live words: sums by region are what went in, and most updates end there. */
 class LiveMergeTest extends BlockTest {
-  test("sums leave as they came") {
-    simulate(new LiveMerge(p)) { merge =>
+  for (regions <- Seq(p.mergeRegions, 8)) test(s"sums leave as they came, of $regions regions at a time") {
+    simulate(new LiveMerge(p.copy(mergeRegions = regions))) { merge =>
       for (seed <- seeds(4)) {
         val random = new Random(seed)
         merge.reset.poke(true)

@@ -94,9 +94,9 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T, ahead: Boolean) extends
   val hit   = row.epoch === io.fill.epoch && row.tag === rowOf(region) >> rowBits && !torn
   val good  = LimitFill.of(p, row.good, region).asBool
   val limit = LimitFill.of(p, row.limit, region)
-  io.out.valid      := valid && state === State.Run && hit
-  io.out.bits.obj   := held.item.obj
-  io.out.bits.data  := held.item.data
+  io.out.valid     := valid && state === State.Run && hit
+  io.out.bits.obj  := held.item.obj
+  io.out.bits.data := held.item.data
   // Each of the row is compared, and then chosen: that is late as it is.
   private val below = (0 until p.limitsTogether).map { i =>
     held.item.obj < row.limit(limitBits * (i + 1) - 1, limitBits * i) && row.good(i)

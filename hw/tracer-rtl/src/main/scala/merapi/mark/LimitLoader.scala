@@ -102,7 +102,7 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   // With eight lanes, whose checkers are far from the ports, a line every other cycle.
   private val room = if (p.wide) !requested else !requested || io.read.request.ready
   val enters       = asked && !known && !busy.andR && room
-  val settles   = !asked || known || enters
+  val settles      = !asked || known || enters
   pick.io.out.ready := settles && !sweeping
   asked             := pick.io.out.fire || !settles
   requested         := enters || (requested && !io.read.request.ready)

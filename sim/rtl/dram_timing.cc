@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-#include <deque>
+#include <algorithm>
 #include <stdexcept>
-#include <unordered_map>
 
 #include "memory_system.h"
 #include "sim/rtl/timing.h"
@@ -35,7 +34,7 @@ class DramTiming : public Timing {
   }
   void start(unsigned port, uint64_t address, bool write, uint32_t token) override {
     uint64_t own = share(address);
-    ports_[port].waiting[own * 2 + write].push_back(token);
+    ports_[port].waiting.push_back({own, write, token});
     ports_[port].memory->AddTransaction(own, write);
   }
   void tick(std::vector<uint32_t>* finished) override {
@@ -50,10 +49,16 @@ class DramTiming : public Timing {
   std::string name() const override { return config_; }
 
  private:
+  struct Waiting {
+    uint64_t address;
+    bool write;
+    uint32_t token;
+  };
   struct Port {
     std::unique_ptr<dramsim3::MemorySystem> memory;
-    // DRAMsim3 names an access by its address: of several to one address the oldest ends first.
-    std::unordered_map<uint64_t, std::deque<uint32_t>> waiting;
+    // DRAMsim3 names an access by its address: of several to one address the oldest ends first. They are some dozens,
+    // the oldest in front, where most are found.
+    std::vector<Waiting> waiting;
   };
   static unsigned log2(unsigned n) {
     unsigned log = 0;
@@ -65,11 +70,11 @@ class DramTiming : public Timing {
     return address >> (interleave_log2_ + port_log2_) << interleave_log2_ | below;
   }
   void finish(Port& port, uint64_t address, bool write) {
-    auto it = port.waiting.find(address * 2 + write);
+    auto it =
+        std::ranges::find_if(port.waiting, [&](const Waiting& w) { return w.address == address && w.write == write; });
     if (it == port.waiting.end()) return;
-    finished_.push_back(it->second.front());
-    it->second.pop_front();
-    if (it->second.empty()) port.waiting.erase(it);
+    finished_.push_back(it->token);
+    port.waiting.erase(it);
   }
   const std::string config_;
   const unsigned port_log2_, interleave_log2_;

@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // When DRAMsim3 ends which access of many streams: a number for each memory and stream, to be compared between builds.
+// Arguments are how many accesses a stream has and configurations.
 #include <cstdint>
 #include <cstdio>
+#include <cstdlib>
 #include <random>
 #include <string>
 
@@ -27,9 +29,7 @@ constexpr Stream kStreams[] = {
     {"rows of few banks", 64, 2, 16, 512, 1 << 11, 0},
     {"resting", 32, 4, 8, uint64_t{1} << 20, 1, 4},
 };
-constexpr uint64_t kAccesses = 100'000;
-
-uint64_t digest_of(const std::string& memory, const Stream& stream) {
+uint64_t digest_of(const std::string& memory, const Stream& stream, uint64_t accesses) {
   uint64_t digest = 1469598103934665603, cycle = 0, over = 0, sent = 0, line = 0;
   auto add = [&digest](uint64_t x) {
     digest = (digest ^ x) * 1099511628211;
@@ -44,8 +44,8 @@ uint64_t digest_of(const std::string& memory, const Stream& stream) {
   };
   dramsim3::MemorySystem channel(memory, ".", ends(false), ends(true));
   std::mt19937_64 random(stream.under_way);
-  while (over < kAccesses) {
-    for (int i = 0; i < 2 && sent < kAccesses && sent - over < stream.under_way; i++) {
+  while (over < accesses) {
+    for (int i = 0; i < 2 && sent < accesses && sent - over < stream.under_way; i++) {
       bool write = random() % 16 < stream.writes;
       line = random() % 16 < stream.jumps ? random() % stream.lines * stream.stride : line + 1;
       if (!channel.WillAcceptTransaction(line * 64, write)) break;
@@ -62,11 +62,11 @@ uint64_t digest_of(const std::string& memory, const Stream& stream) {
 
 }  // namespace
 
-int main() {
-  for (const char* memory : {"ddr4-2400", "hbm2"}) {
+int main(int argc, char** argv) {
+  for (int i = 2; i < argc; i++) {
     for (const Stream& stream : kStreams) {
-      std::printf("%s, %s: %016lx\n", memory, stream.name,
-                  (unsigned long)digest_of(std::string(MERAPI_MEMORIES) + "/" + memory + ".ini", stream));
+      std::printf("%s, %s: %016lx\n", argv[i], stream.name,
+                  (unsigned long)digest_of(argv[i], stream, std::strtoull(argv[1], nullptr, 10)));
     }
   }
 }

@@ -154,10 +154,13 @@ test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERA
 RTL_RECORDS := sim/rtl/test/records
 RTL_RECORD = env -u MERAPI_SEED -u MERAPI_FIRST_SEED -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX \
   MERAPI_RECORDS=$(RTL_BUILD)/records $(1) $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1
+# Those that have one, or that are named.
+rtl_recorded = $(foreach p,$(filter-out $(RTL_CONTEXTS),$(RTL_PRESETS)),\
+  $(if $(or $(call given,RTL_PRESETS),$(wildcard $(RTL_RECORDS)/$(p).json)),$(p)))
 .PHONY: record-rtl-work
 record-rtl-work: rtl ## record anew how much work the tracer does for the regression's fixed heaps (sim/rtl/test/records)
 	@rm -rf $(RTL_BUILD)/records && mkdir -p $(RTL_BUILD)/records
-	@for p in $(filter-out $(RTL_CONTEXTS),$(RTL_PRESETS)); do \
+	@for p in $(rtl_recorded); do \
 	  $(call RTL_RECORD,MERAPI_PRESET=$$p MERAPI_PORTS=0 MERAPI_RECORD_PORTS=0 MERAPI_RECORD_WORK=1) --gtest_filter='RtlWork*' || exit 1; done
 	@$(call RTL_RECORD,MERAPI_PRESET=sim-small MERAPI_SEEDS=3 MERAPI_RECORD_PORTS=1 MERAPI_RECORD_WORK=1) --gtest_filter=-RtlContexts.*
 	@mv $(RTL_BUILD)/records/*.json $(RTL_RECORDS)/

@@ -3,7 +3,7 @@
 #   SYNTH_PRESETS  presets to synthesise
 #   SYNTH_YOSYS    the Yosys to take (yosys)
 
-SYNTH_PRESETS ?= sim-small ddr4-1ch ddr4-4ch hbm2
+SYNTH_PRESETS ?= ddr4-1ch ddr4-4ch hbm2
 SYNTH_YOSYS ?= yosys
 $(if $(call given,SYNTH_PRESETS),$(call expect_words,SYNTH_PRESETS,$(rtl_tracers) $(RTL_CONTEXTS),presets))
 

@@ -208,10 +208,9 @@ class BitmapSweep(p: TracerParameters) extends Module {
   }
   when(io.resumed) {
     arrived := 0.U
-    when(state === State.Run) {
-      goesOn := true.B
-      awaitLimit()
-    }
+    when(state === State.Run) { goesOn := true.B }
+    // Also when it waited already: some limits of the line may have come before the pause.
+    when(state =/= State.Idle) { awaitLimit() }
     assert(io.quiet && !state.isOneOf(State.Judge, State.Resume), "a sweep that did not rest in a pause")
   }
   io.busy := state =/= State.Idle

@@ -4,6 +4,7 @@ package merapi.common
 import org.scalatest.funsuite.AnyFunSuite
 
 import merapi.Tracer
+import merapi.mark.LiveTable
 
 /** Presets that cannot be: each is refused with its name and what was expected, before anything is elaborated. The least
   * and some of the most that is allowed can be elaborated.
@@ -79,10 +80,18 @@ class ParametersTest extends AnyFunSuite {
     refused("greyDepth")(small.copy(lineQueue = 64))
   }
 
-  test("what ports and slots decide is tested either way") {
+  test("what parameters decide is tested either way") {
     val tested = Seq("sim-small", "sim-ports").map(TracerParameters.preset)
-    for (way <- Seq[TracerParameters => Boolean](_.ports > 1, _.manyPorts, _.manySlots, _.scanPorts > 1))
-      assert(tested.map(way) == Seq(false, true))
+    val ways = Seq[TracerParameters => Boolean](
+      _.ports > 1,
+      _.manyPorts,
+      _.manySlots,
+      _.scanPorts > 1,
+      _.limitsTogether > 1,
+      _.liveForwarding,
+      _.liveLines > LiveTable.group
+    )
+    for (way <- ways) assert(tested.map(way) == Seq(false, true))
   }
 
   test("several contexts") {

@@ -9,10 +9,10 @@ import merapi.common.{Contract, ReadPort, TraceConfig, TracerParameters}
 import scala.collection.mutable
 import scala.util.Random
 
-/** The sweep with the loader of its limits. */
+/** The sweep with the loader of its limits, which somebody else asks, too. */
 class SweepHarness(p: TracerParameters) extends Module {
   private val sweep  = Module(new BitmapSweep(p))
-  private val limits = Module(new LimitLoader(p, 1))
+  private val limits = Module(new LimitLoader(p, 2))
   val io = IO(new Bundle {
     val config   = Input(new TraceConfig(p))
     val slice    = chiselTypeOf(sweep.io.slice)
@@ -25,6 +25,7 @@ class SweepHarness(p: TracerParameters) extends Module {
     val fault    = chiselTypeOf(sweep.io.fault)
     val lines    = new ReadPort(p)
     val table    = new ReadPort(p)
+    val other    = chiselTypeOf(limits.io.ask(1))
   })
   sweep.io.config  := io.config
   sweep.io.slice   := io.slice
@@ -37,6 +38,7 @@ class SweepHarness(p: TracerParameters) extends Module {
   io.sweeping   := limits.io.fill.sweeping
   sweep.io.fill := limits.io.fill
   limits.io.ask(0) <> sweep.io.ask
+  limits.io.ask(1) <> io.other
   limits.io.config     := io.config
   limits.io.powerUp    := reset.asBool
   limits.io.invalidate := io.resumed
@@ -45,17 +47,79 @@ class SweepHarness(p: TracerParameters) extends Module {
 }
 
 /** Slices of a bitmap: every bit below its region's limit becomes a grey, once, in order, at the store of its bank, and
-  * no other; of regions that have no limit no line is read, those among them that the host freed in a pause; while it is held and
-  * quiet nothing is on its way.
+  * no other; of regions that have no limit no line is read, those among them that the host freed in a pause, whoever has
+  * asked for that limit before; while it is held and quiet nothing is on its way.
   */
 class BitmapSweepTest extends BlockTest {
   for ((lanes, together) <- Seq(2 -> 1, 8 -> 4))
     test(s"finds the greys of a slice and tells of a limit that cannot be, lanes: $lanes, limits together: $together") {
       simulate(new SweepHarness(p.copy(lanes = lanes, limitsTogether = together))) { sweep =>
+        sweep.io.other.valid.poke(false)
         greys(sweep)
         wrongLimits(sweep)
       }
     }
+
+  for (together <- Seq(1, 2))
+    test(s"no limit that came before a pause is used after it, limits together: $together") {
+      simulate(new SweepHarness(p.copy(limitsTogether = together)))(stale)
+    }
+
+  /** Somebody else's limits pass while the sweep begins to wait for those of the same line; it is held before it can ask
+    * for them, and in the pause the host frees the region.
+    */
+  private def stale(sweep: SweepHarness): Unit = {
+    val memory = new Memory(new Random(1), 4, 4)
+    configure(sweep.io.config, 24)
+    sweep.io.greys.foreach(_.ready.poke(true))
+    sweep.io.resumed.poke(false)
+    var came = 0
+    for (region <- 8 until 16; at <- 0 until 32) {
+      sweep.io.hold.poke(false)
+      sweep.io.slice.valid.poke(false)
+      sweep.io.other.valid.poke(false)
+      restart(sweep)
+      def cycle(): Unit = {
+        memory.serve(sweep.io.lines)
+        memory.serve(sweep.io.table)
+        sweep.clock.step()
+        memory.tick()
+        sweep.io.lines.response.valid.poke(false)
+        sweep.io.table.response.valid.poke(false)
+      }
+      while (is(sweep.io.sweeping)) cycle()
+      for (r <- 0 until 24) memory.setWord(Config.limits + r / 8, r % 8, BigInt(r + 1) * 65536)
+      sweep.io.other.valid.poke(true)
+      sweep.io.other.bits.poke(1)
+      for (t <- 0 until 32) {
+        if (is(sweep.io.other.ready)) came += 1
+        val asked = is(sweep.io.other.valid) && is(sweep.io.other.ready)
+        sweep.io.slice.valid.poke(t == at)
+        sweep.io.slice.bits.first.poke(region)
+        sweep.io.slice.bits.count.poke(1)
+        sweep.io.hold.poke(t >= at)
+        cycle()
+        if (asked) sweep.io.other.valid.poke(false)
+      }
+      sweep.io.slice.valid.poke(false)
+      for (_ <- 0 until 40) cycle()
+      assert(is(sweep.io.quiet), s"region $region, $at cycles: held for long and not quiet")
+      sweep.io.resumed.poke(true)
+      memory.setWord(Config.limits + region / 8, region % 8, BigInt(region) * 65536)
+      cycle()
+      sweep.io.resumed.poke(false)
+      sweep.io.hold.poke(false)
+      for (_ <- 0 until 100) {
+        cycle()
+        assert(
+          memory.outstanding(sweep.io.lines).isEmpty,
+          s"region $region, $at cycles: marks of a freed region are read"
+        )
+      }
+      assert(!is(sweep.io.busy), s"region $region, $at cycles: no end")
+    }
+    assert(came > 0, "nobody else's limits came")
+  }
 
   private def greys(sweep: SweepHarness): Unit =
     for (seed <- seeds(if (sweep.io.greys.size > 2) 2 else 6)) {

@@ -61,106 +61,112 @@ class LimitsTest extends BlockTest {
     limits.io.in.foreach(_.valid.poke(false))
   }
 
-  for (together <- Seq(1, 2, 4)) test(s"compares with the table's limits, which come together: $together") {
-    simulate(new LimitsHarness(p.copy(limitsTogether = together))) { limits =>
-      for (seed <- seeds(4)) {
-        val random        = new Random(seed)
-        val memory        = new Memory(random, 2, 20)
-        val regionLog2    = 16 + random.nextInt(7)
-        val alignmentLog2 = 3 + random.nextInt(6)
-        rest(limits)
-        configure(limits.io.config, regions)
-        limits.io.config.regionLog2.poke(regionLog2)
-        limits.io.config.alignmentLog2.poke(alignmentLog2)
-        restart(limits)
-        val region = BigInt(1) << regionLog2
-        val step   = BigInt(1) << alignmentLog2
-        val table  = Array.fill(regions)(BigInt(0))
-        def good(r: Int) =
-          table(r) >= r * region && table(r) <= (r + 1) * region && (table(r) - r * region) % step == 0
-        def fill(): Unit = for (r <- 0 until regions) {
-          table(r) = r * region + (random.nextInt(40) match {
-            case 0 => BigInt(0)
-            case 1 => region
-            case 2 => region + step
-            case 3 => step / 2
-            case 4 => if (r == 0) BigInt(3) else -step
-            case 5 => (BigInt(1) << 63) - r * region
-            case _ => BigInt(regionLog2 - alignmentLog2, random) * step
-          })
-          memory.setWord(Config.limits + r / 8, r % 8, table(r))
-        }
-        val waiting     = Seq.fill(2)(mutable.Queue.empty[(BigInt, Int, BigInt)]) // region, payload, offset
-        val left        = Array.fill(2)(Option.empty[Int])                        // region of what left a cycle ago
-        var came, wrong = 0
-        var payload     = 0
-        def cycle(offers: Boolean, near: Int): Unit = {
-          for (i <- 0 until 2) {
-            val offer = offers && random.nextInt(5) != 0
-            val r     = if (random.nextInt(16) != 0) (near + random.nextInt(12)) % regions else random.nextInt(regions)
-            // At the limit itself and around it as often as anywhere.
-            val inRegion = random.nextInt(3) match {
-              case 0 if good(r) => (table(r) - r * region + step * (random.nextInt(3) - 1)).max(0).min(region - step)
-              case _            => BigInt(regionLog2 - alignmentLog2, random) * step
-            }
-            val offset = r * region + inRegion
-            payload = (payload + 1) % 65536
-            limits.io.in(i).valid.poke(offer)
-            limits.io.in(i).bits.obj.poke(offset >> 3)
-            limits.io.in(i).bits.data.poke(payload)
-            limits.io.out(i).ready.poke(random.nextInt(4) != 0)
-            if (offer && is(limits.io.in(i).ready)) waiting(i) += ((BigInt(r), payload, offset))
+  // With eight lanes the loader asks for a line every other cycle, here for two at a time.
+  for ((lanes, together) <- Seq(p.lanes -> 1, p.lanes -> 2, p.lanes -> 4, 8 -> 2))
+    test(s"compares with the table's limits, which come together: $together, lanes: $lanes") {
+      simulate(
+        new LimitsHarness(
+          p.copy(lanes = lanes, limitsTogether = together, limitReads = if (lanes == 8) 2 else p.limitReads)
+        )
+      ) { limits =>
+        for (seed <- seeds(4)) {
+          val random        = new Random(seed)
+          val memory        = new Memory(random, 2, 20)
+          val regionLog2    = 16 + random.nextInt(7)
+          val alignmentLog2 = 3 + random.nextInt(6)
+          rest(limits)
+          configure(limits.io.config, regions)
+          limits.io.config.regionLog2.poke(regionLog2)
+          limits.io.config.alignmentLog2.poke(alignmentLog2)
+          restart(limits)
+          val region = BigInt(1) << regionLog2
+          val step   = BigInt(1) << alignmentLog2
+          val table  = Array.fill(regions)(BigInt(0))
+          def good(r: Int) =
+            table(r) >= r * region && table(r) <= (r + 1) * region && (table(r) - r * region) % step == 0
+          def fill(): Unit = for (r <- 0 until regions) {
+            table(r) = r * region + (random.nextInt(40) match {
+              case 0 => BigInt(0)
+              case 1 => region
+              case 2 => region + step
+              case 3 => step / 2
+              case 4 => if (r == 0) BigInt(3) else -step
+              case 5 => (BigInt(1) << 63) - r * region
+              case _ => BigInt(regionLog2 - alignmentLog2, random) * step
+            })
+            memory.setWord(Config.limits + r / 8, r % 8, table(r))
           }
-          memory.serve(limits.io.read)
-          for (i <- 0 until 2) {
-            // A fault a cycle after its object, of an impossible limit and of no other.
-            val fault = limits.io.fault(i)
-            val bad   = left(i).filterNot(good)
-            assert(is(fault.valid) == bad.isDefined, s"seed $seed: a fault of region ${left(i)}")
-            for (r <- bad) {
-              fault.bits.code.expect(Contract.Fault.BadConfig)
-              fault.bits.address.expect(BigInt(Config.limits) * 64 + 8 * r)
-              wrong += 1
+          val waiting     = Seq.fill(2)(mutable.Queue.empty[(BigInt, Int, BigInt)]) // region, payload, offset
+          val left        = Array.fill(2)(Option.empty[Int])                        // region of what left a cycle ago
+          var came, wrong = 0
+          var payload     = 0
+          def cycle(offers: Boolean, near: Int): Unit = {
+            for (i <- 0 until 2) {
+              val offer = offers && random.nextInt(5) != 0
+              val r = if (random.nextInt(16) != 0) (near + random.nextInt(12)) % regions else random.nextInt(regions)
+              // At the limit itself and around it as often as anywhere.
+              val inRegion = random.nextInt(3) match {
+                case 0 if good(r) => (table(r) - r * region + step * (random.nextInt(3) - 1)).max(0).min(region - step)
+                case _            => BigInt(regionLog2 - alignmentLog2, random) * step
+              }
+              val offset = r * region + inRegion
+              payload = (payload + 1) % 65536
+              limits.io.in(i).valid.poke(offer)
+              limits.io.in(i).bits.obj.poke(offset >> 3)
+              limits.io.in(i).bits.data.poke(payload)
+              limits.io.out(i).ready.poke(random.nextInt(4) != 0)
+              if (offer && is(limits.io.in(i).ready)) waiting(i) += ((BigInt(r), payload, offset))
             }
-            left(i) = None
-            if (fires(limits.io.out(i))) {
-              val out               = limits.io.out(i).bits
-              val (r, data, offset) = waiting(i).dequeue()
-              assert(out.data.peek().litValue == data && out.obj.peek().litValue == offset >> 3, s"seed $seed: order")
-              val below = good(r.toInt) && offset < table(r.toInt)
-              assert(is(out.below) == below, s"seed $seed: offset $offset of region $r, limit ${table(r.toInt)}")
-              left(i) = Some(r.toInt)
-              came += 1
+            memory.serve(limits.io.read)
+            for (i <- 0 until 2) {
+              // A fault a cycle after its object, of an impossible limit and of no other.
+              val fault = limits.io.fault(i)
+              val bad   = left(i).filterNot(good)
+              assert(is(fault.valid) == bad.isDefined, s"seed $seed: a fault of region ${left(i)}")
+              for (r <- bad) {
+                fault.bits.code.expect(Contract.Fault.BadConfig)
+                fault.bits.address.expect(BigInt(Config.limits) * 64 + 8 * r)
+                wrong += 1
+              }
+              left(i) = None
+              if (fires(limits.io.out(i))) {
+                val out               = limits.io.out(i).bits
+                val (r, data, offset) = waiting(i).dequeue()
+                assert(out.data.peek().litValue == data && out.obj.peek().litValue == offset >> 3, s"seed $seed: order")
+                val below = good(r.toInt) && offset < table(r.toInt)
+                assert(is(out.below) == below, s"seed $seed: offset $offset of region $r, limit ${table(r.toInt)}")
+                left(i) = Some(r.toInt)
+                came += 1
+              }
             }
-          }
-          limits.clock.step()
-          memory.tick()
-        }
-        for (round <- 0 until 4) {
-          fill()
-          var t = 0
-          while (is(limits.io.sweeping)) {
             limits.clock.step()
-            t += 1
-            assert(t < 400, s"seed $seed: no end of the sweep")
+            memory.tick()
           }
-          for (t <- 0 until 600) cycle(offers = true, 150 * round + t / 10)
-          t = 0
-          while (limits.io.busy.exists(is) || waiting.exists(_.nonEmpty) || !is(limits.io.quiet)) {
+          for (round <- 0 until 4) {
+            fill()
+            var t = 0
+            while (is(limits.io.sweeping)) {
+              limits.clock.step()
+              t += 1
+              assert(t < 400, s"seed $seed: no end of the sweep")
+            }
+            for (t <- 0 until 600) cycle(offers = true, 150 * round + t / 10)
+            t = 0
+            while (limits.io.busy.exists(is) || waiting.exists(_.nonEmpty) || !is(limits.io.quiet)) {
+              cycle(offers = false, 0)
+              t += 1
+              assert(t < 500, s"seed $seed: $waiting do not come out")
+            }
             cycle(offers = false, 0)
-            t += 1
-            assert(t < 500, s"seed $seed: $waiting do not come out")
+            // A pause: the host changes limits.
+            limits.io.invalidate.poke(true)
+            limits.clock.step()
+            limits.io.invalidate.poke(false)
           }
-          cycle(offers = false, 0)
-          // A pause: the host changes limits.
-          limits.io.invalidate.poke(true)
-          limits.clock.step()
-          limits.io.invalidate.poke(false)
+          assert(came > 500 && wrong > 20, s"seed $seed: $came objects, $wrong of impossible limits")
         }
-        assert(came > 500 && wrong > 20, s"seed $seed: $came objects, $wrong of impossible limits")
       }
     }
-  }
 
   for (together <- Seq(1, 4)) test(s"no limit is taken for one of an epoch before, together: $together") {
     simulate(new LimitsHarness(p.copy(limitsTogether = together))) { limits =>

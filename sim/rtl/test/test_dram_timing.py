@@ -42,9 +42,9 @@ def digests(kind, accesses, memories, folder):
 
 def test_changed_dramsim3_ends_accesses_when_the_original_does(tmp_path):
     memories = [TESTS / "memory" / f"{name}.ini" for name in ("ddr4-2400", "hbm2")]
-    ours = digests("dramsim3", 50_000, memories, tmp_path)
+    ours = digests("dramsim3", 100_000, memories, tmp_path)
     assert len({line.split()[-1] for line in ours}) == len(ours)
-    assert ours == digests("dramsim3_pristine", 50_000, memories, tmp_path)
+    assert ours == digests("dramsim3_pristine", 100_000, memories, tmp_path)
 
 
 @pytest.mark.parametrize("memory", ["ddr4-2400", "hbm2", "gddr6"])

@@ -153,7 +153,7 @@ test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERA
 # leaves sim-small's ports compared with its record.
 RTL_COLLISIONS := sim-small sim-ports
 .PHONY: test-rtl-collisions
-test-rtl-collisions: $(foreach p,$(RTL_COLLISIONS),$(RTL_BUILD)/$(p)/filelist.f) ## the regression with memories that answer anything where what is read is written (MERAPI_SEEDS=)
+test-rtl-collisions: setup $(foreach p,$(RTL_COLLISIONS),$(RTL_BUILD)/$(p)/filelist.f) ## the regression with memories that answer anything where what is read is written (MERAPI_SEEDS=)
 	@for p in $(RTL_COLLISIONS); do python3 sim/rtl/test/collisions.py $(RTL_BUILD)/$$p $(RTL_BUILD)-collisions/$$p || exit 1; done
 	@$(MAKE) --no-print-directory rtl RTL_BUILD=$(RTL_BUILD)-collisions RTL_PRESETS='$(RTL_COLLISIONS)' rtl_rewritten=
 	@for p in $(RTL_COLLISIONS); do MERAPI_PRESET=$$p MERAPI_SEEDS=$${MERAPI_SEEDS:-1} $(RTL_NICE) \

@@ -142,8 +142,10 @@ def test_silent_hosts_are_bounded_and_given_up(start, probes, folder):
     code, result = finish(probes(f"device:{folder}/s"))
     assert code == 0, result
     assert len(os.listdir(f"/proc/{device.process.pid}/fd")) - before < 80
-    for host in silent:  # the last ones too; each waits 20 s at most
+    begun = time.monotonic()
+    for host in silent:  # the last ones too, in their time
         assert host.recv(64) == b""
+    assert time.monotonic() - begun < 15
     wait_until(lambda: len(os.listdir(f"/proc/{device.process.pid}/fd")) == before)
     wait_until(lambda: any("expected a host's hello within 5 s" in line for line in device.log.all))
     assert not any("Too many open files" in line for line in device.log.all)
@@ -157,10 +159,10 @@ def test_silent_hosts_take_no_descriptor_from_others(start, probes, folder):
     hard = resource.prlimit(device.process.pid, resource.RLIMIT_NOFILE)[1]
     resource.prlimit(device.process.pid, resource.RLIMIT_NOFILE, (used + 8, hard))
     silent = silent_hosts(folder / "s", 30)
+    begun = time.monotonic()
     code, result = finish(probes(f"device:{folder}/s"))
     assert code == 0, result
-    given_up = [line for line in device.log.all if "expected a host's hello within 5 s" in line]
-    assert not given_up, "it waited for the silent ones' deadline"
+    assert time.monotonic() - begun < 4, "it waited for the silent ones' deadline"
     for host in silent:
         host.close()
 

@@ -29,6 +29,7 @@ constexpr Stream kStreams[] = {
     {"rows of few banks", 64, 2, 16, 512, 1 << 11, 0},
     {"resting", 32, 4, 8, uint64_t{1} << 20, 1, 4},
 };
+
 uint64_t digest_of(const std::string& memory, const Stream& stream, uint64_t accesses) {
   uint64_t digest = 1469598103934665603, cycle = 0, over = 0, sent = 0, line = 0;
   auto add = [&digest](uint64_t x) {

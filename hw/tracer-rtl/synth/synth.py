@@ -22,10 +22,11 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent))
+HERE = Path(__file__).resolve().parent
+sys.path[:0] = [str(HERE), str(HERE.parents[2] / "tools")]
+import firtool_memory  # noqa: E402
 import paths  # noqa: E402
 
-HERE = Path(__file__).resolve().parent
 # Lookup tables that one cell of distributed memory occupies (AMD UG974).
 MEMORY_LUTS = {
     "RAM32X1S": 1, "RAM64X1S": 1, "RAM128X1S": 2, "RAM256X1S": 4, "RAM512X1S": 8,
@@ -46,37 +47,23 @@ def fail(message: str) -> None:
     sys.exit(2)
 
 
-REGISTERED = re.compile(
-    r"  reg +_(R\d+)_en_d0;\n  reg (\[\d+:0\])? *_\1_addr_d0;\n  always @\(posedge R0_clk\) begin\n"
-    r"    _\1_en_d0 <= \1_en;\n    _\1_addr_d0 <= \1_addr;\n  end[^\n]*\n"
-)
-
-
 def for_synthesis(text: str) -> str:
     """A memory as tools infer one. firtool writes a registered read address, which a tool has to take for a port that
     reads what is written in the same cycle; Chisel promises no such thing (SyncReadMem: undefined), so the bypass for
     it is no part of the design."""
-    found = re.search(r"reg +(\[\d+:0\])? *Memory\[0:(\d+)\];", text)
-    if not found:
+    memory = firtool_memory.memory(text)
+    if memory is None:
         return text
-    deep = int(found.group(2)) + 1 > ULTRA_DEPTH
+    for port in memory.registered:
+        memory.replace(
+            port,
+            f"  reg {memory.width} _{port}_q;\n"
+            f"  always @(posedge R0_clk) if ({port}_en) _{port}_q <= Memory[{port}_addr];\n",
+        )
+    attributes = "(* no_rw_check" + (', ram_style = "ultra"' if memory.depth > ULTRA_DEPTH else "") + " *) "
+    text = memory.text.replace(memory.declaration, attributes + memory.declaration, 1)
     # One clock drives all ports; the module alone does not say so, and URAM has but one.
-    text = re.sub(r"@\(posedge \w+_clk\)", "@(posedge R0_clk)", text)
-    attributes = "(* no_rw_check" + (', ram_style = "ultra"' if deep else "") + " *) "
-    text = text.replace(found.group(0), attributes + found.group(0), 1)
-    width = found.group(1) or ""
-    while port := REGISTERED.search(text):
-        name = port.group(1)
-        read = (
-            f"  reg {width} _{name}_q;\n  always @(posedge R0_clk) if ({name}_en) _{name}_q <= Memory[{name}_addr];\n"
-        )
-        text = text[: port.start()] + read + text[port.end() :]
-        text, times = re.subn(
-            rf"assign {name}_data = _{name}_en_d0 \? [^;]*;", f"assign {name}_data = _{name}_q;", text
-        )
-        if times != 1:
-            raise ValueError(f"expected firtool's memory with one read of {name}, found {times}:\n{text[:600]}")
-    return text
+    return re.sub(r"@\(posedge \w+_clk\)", "@(posedge R0_clk)", text)
 
 
 def prepare(rtl: Path, work: Path) -> None:

@@ -8,42 +8,28 @@ the inverted new data by turns the regression passes all the same, and what leav
 """
 
 import argparse
-import re
 import shutil
 import sys
 from pathlib import Path
 
-MEMORY = re.compile(r"reg +(\[\d+:0\])? *Memory\[0:\d+\];")
-PORT = re.compile(r"reg +_(R\d+)_en_d0;")
-WRITER = re.compile(r"input +(?:\[\d+:0\])? *(W\d+)_addr,")
-# Declared to be read first (ReferenceFilter): distributed memory answers with the old data, this one with the new.
-# Either is right, but they differ by a cycle, and ports would be other ones than recorded.
-READ_FIRST = re.compile(r"module entries_\d+x\d+\(")
+sys.path.insert(0, str(Path(__file__).resolve().parents[3] / "tools"))
+import firtool_memory  # noqa: E402
 
 
 def colliding(text: str) -> str:
     """A memory's module; any other text, and a memory without a registered address, as it is."""
-    found = MEMORY.search(text)
-    if not found or READ_FIRST.search(text):
+    memory = firtool_memory.memory(text)
+    if memory is None or not memory.writers:
         return text
-    width = found[1] or ""
-    writers = WRITER.findall(text)
-    for port in PORT.findall(text):
-        hit = " || ".join(f"({w}_en && {w}_addr == {port}_addr)" for w in writers)
-        if not hit:
-            continue
-        read = (
-            f"reg {width} _{port}_q;\n  reg _{port}_odd = 1'b0;\n  always @(posedge {port}_clk) begin\n"
+    for port in memory.registered:
+        hit = " || ".join(f"({w}_en && {w}_addr == {port}_addr)" for w in memory.writers)
+        memory.replace(
+            port,
+            f"  reg {memory.width} _{port}_q;\n  reg _{port}_odd = 1'b0;\n  always @(posedge {port}_clk) begin\n"
             f"    _{port}_odd <= ~_{port}_odd;\n"
-            f"    _{port}_q <= ({hit}) && _{port}_odd ? ~{writers[0]}_data : Memory[{port}_addr];\n  end\n"
-            f"  assign {port}_data = _{port}_en_d0 ? _{port}_q : "
+            f"    _{port}_q <= ({hit}) && _{port}_odd ? ~{memory.writers[0]}_data : Memory[{port}_addr];\n  end\n",
         )
-        text, times = re.subn(
-            rf"assign {port}_data = _{port}_en_d0 \? Memory\[_{port}_addr_d0\] : ", lambda _, read=read: read, text
-        )
-        if times != 1:
-            raise ValueError(f"expected firtool's memory with one answer of {port}, found {times} in\n{text[:400]}")
-    return text
+    return memory.text
 
 
 def main() -> int:

@@ -19,16 +19,17 @@ class Looked(p: TracerParameters) extends Bundle {
   *
   * A list has one object in flight, and then the length of the core loop is all there is: limit, line, shape, evaluation,
   * scan, filter, bank and store for every element. While the lanes have next to nothing to do (`starved`) the chaser
-  * reads klass word and link of one element after the other, three cycles each, and offers the links as references; the
+  * reads link and klass word of one element after the other, two cycles each, and offers the links as references; the
   * lanes look at what they mark as they do at any grey, many at a time.
   *
   * {{{
   *   looked ── same klass as before? ── which field led here? ──┐ learnt: klass, field
-  *          ── klass known ────────────────────────────────────>┴─ Read link ── Decode, read klass word ── Judge ─┐
-  *                                                                   ^                                            │
-  *                                       lines, asked for ahead ─────┘ <──────────── next element ────────────────┤
+  *          ── klass known ────────────────────────────────────>┴─ Read link ── Decode, read klass word ── Step ──┐
+  *                                                                   ^              ^                             │
+  *                                                                   │ next link    └── which reads it if here ───┤
+  *                                       lines, asked for ahead ─────┘ <──────────────────────────────────────────┤
   *                                                                                                                v
-  *                                                                          holder's limit ── references ──> filter
+  *                                                                         holder's limit ── references ──> filter
   * }}}
   *
   * Why what it offers is a reference of a live object: the first element was looked at by a lane; each next one is the
@@ -105,13 +106,13 @@ class Chaser(p: TracerParameters) extends Module {
   // What was looked at before is not begun with after.
   val forgot = RegNext(io.dropShapes || io.invalidate, false.B)
 
-  object State extends ChiselEnum { val Idle, Pick, Read, Decode, Judge = Value }
+  object State extends ChiselEnum { val Idle, Pick, Read, Decode, Learn, Step = Value }
   val state    = RegInit(State.Idle)
   val learning = Reg(Bool())
   val newKlass = Reg(UInt(64.W))
   val fields   = Reg(UInt(Shape.near.W))   // to be tried
   val target   = Reg(UInt(p.objectBits.W))
-  val obj      = Reg(UInt(p.objectBits.W)) // whose link is read
+  val obj      = Reg(UInt(p.objectBits.W)) // whose link is read, or has been in Step
   val isFirst  = Reg(Bool())               // a lane looked at it
   val value    = Reg(UInt(64.W))           // as it stands in the heap
   val offset   = Reg(UInt(64.W))           // where it leads, from the heap's start
@@ -123,7 +124,7 @@ class Chaser(p: TracerParameters) extends Module {
   check.io.in.valid     := false.B
   check.io.in.bits.obj  := obj
   check.io.in.bits.data := value
-  check.io.region       := RegNext(c.region(obj)) // obj is two cycles old when it is judged
+  check.io.region       := RegNext(c.region(obj)) // obj is two cycles old in Step
   io.ask <> check.io.ask
   // An impossible limit is no fault here: the reference to this object met it before.
   val broken = RegInit(false.B)
@@ -143,6 +144,15 @@ class Chaser(p: TracerParameters) extends Module {
   val inside                                     = offset < c.heapBytes && low === 0.U
   val missing                                    = WireDefault(false.B) // the word at `at` is wanted
   val next                                       = offset(p.heapAddressBits - 1, 3)
+  // Where a link leads, and beside it where that object's link is: an addition each. `unit` is older than any link.
+  val linked   = Mux(c.wideOops, value, c.scaled(value))
+  val from     = Mux(c.wideOops, c.fromWide, c.fromNarrow)
+  val fromLink = RegNext(from + Cat(unit >> 1, 0.U(3.W)))
+  private def readLink(of: UInt): Unit = {
+    value := Mux(c.wideOops, word, Mux(unit(0), word(63, 32), word(31, 0)).pad(64))
+    at    := of + 1.U
+    state := State.Decode
+  }
   switch(state) {
     is(State.Idle) {
       waited   := 0.U
@@ -175,31 +185,30 @@ class Chaser(p: TracerParameters) extends Module {
     }
     is(State.Read) {
       missing := !here
-      when(here) {
-        value := Mux(c.wideOops, word, Mux(unit(0), word(63, 32), word(31, 0)).pad(64))
-        at    := obj + 1.U
-        state := State.Decode
-      }
+      when(here) { readLink(obj) }
     }
     is(State.Decode) {
-      offset  := Mux(c.wideOops, value, c.scaled(value)) + Mux(c.wideOops, c.fromWide, c.fromNarrow)
+      offset  := linked + from
       found   := word
       missing := !here
-      when(here) { state := State.Judge }
+      when(here) {
+        at    := (linked + fromLink)(p.heapAddressBits - 1, 3)
+        state := Mux(learning, State.Learn, State.Step)
+      }
     }
-    is(State.Judge) {
-      when(learning) {
-        state := State.Pick
-        when(next === target && inside && value =/= 0.U) {
-          // It goes on with the one that a lane has just looked at.
-          known    := true.B
-          klass    := newKlass
-          learning := false.B
-          obj      := target
-          at       := linkOf(target, unit)
-          state    := State.Read
-        }
-      }.elsewhen((!isFirst && klassWord =/= klass) || value === 0.U) {
+    is(State.Learn) {
+      state := State.Pick
+      when(next === target && inside && value =/= 0.U) {
+        // It goes on with the one that a lane has just looked at, whose link is at `at`.
+        known    := true.B
+        klass    := newKlass
+        learning := false.B
+        obj      := target
+        state    := State.Read
+      }
+    }
+    is(State.Step) {
+      when((!isFirst && klassWord =/= klass) || value === 0.U) {
         end := true.B
       }.elsewhen(mayStep && check.io.in.ready) {
         check.io.in.valid := !isFirst // a lane sends what the first has
@@ -207,8 +216,10 @@ class Chaser(p: TracerParameters) extends Module {
         waited            := 0.U
         isFirst           := false.B
         obj               := next
-        at                := linkOf(next, unit)
-        when(inside) { state := State.Read }.otherwise { end := true.B }
+        state             := State.Read
+        // If not, it is asked for when this step is known to be one.
+        when(here) { readLink(next) }
+        when(!inside) { end := true.B }
       }.otherwise {
         waited := waited + 1.U
         when(waited === p.chasePatience.U) { end := true.B }
@@ -217,43 +228,51 @@ class Chaser(p: TracerParameters) extends Module {
   }
   when(end || io.hold || broken || io.dropShapes) { state := State.Idle }
 
-  // Lines ahead: in the direction of the last step from one line to another near it, so many beyond the present one.
+  // Lines ahead: in the direction of the last step from one line to another near it, so many beyond the present one. Each
+  // step asks for one more than it moved on.
   val lastLine = RegInit(0.U(lineBits.W))
   val runs     = RegInit(false.B)
   val down     = Reg(Bool())
+  val guess    = Reg(UInt(lineBits.W)) // the line `beyond` + 1 further
   val beyond   = Reg(UInt(indexBits.W))
-  val arrives  = RegNext(stepped || state === State.Idle, false.B)
-  val move     = LineMove(line, lastLine, near)
-  when(arrives && state === State.Read) {
-    lastLine := line
+  val restart  = RegInit(false.B)      // `guess` is to begin at the present line
+  val guesses  = Reg(UInt(log2Ceil(near + 2).W))
+  val guessed  = WireDefault(false.B)  // `guess` is asked for
+  val arrives  = stepped || (state === State.Read && RegNext(state === State.Idle, false.B))
+  val moved    = RegNext(arrives, false.B) && state =/= State.Idle
+  val newLine  = RegNext(line)
+  val move     = LineMove(newLine, lastLine, near)
+  val goesOn   = runs && down === move.down && beyond >= move.by
+  restart := moved && move.some && !goesOn
+  when(restart || guessed) { guess := Mux(restart, lastLine, guess) + Cat(Fill(lineBits - 1, down), 1.U(1.W)) }
+  beyond  := beyond + guessed
+  guesses := guesses - guessed
+  when(moved) {
+    lastLine := newLine
+    guesses  := 1.U
     when(move.some) {
-      val on = runs && down === move.down
-      runs := move.up || move.down
-      down := move.down
-      val more = beyond > move.by
-      beyond := Mux(on && more, beyond - move.by, 0.U).take(indexBits)
+      runs   := move.up || move.down
+      down   := move.down
+      beyond := Mux(goesOn, beyond - move.by + guessed, 0.U).take(indexBits)
+      when(goesOn) { guesses := move.by + 1.U }
     }
   }
-  // One addition: of one more than `beyond`, or of its opposite.
-  val step      = Mux(down, ~beyond.pad(indexBits + 1), beyond +& 1.U)
-  val guess     = lastLine + Cat(Fill(lineBits - indexBits - 1, down), step)
-  val guessed   = RegNext(guess)
-  val guesses   = RegNext(runs && beyond < ahead.U && state === State.Decode, false.B) // once a step
   val heapLines = c.heapBytes >> p.lineLog2
 
   // Requests: what is wanted now, then a guess. One stands here until the memory takes it.
   val asking    = RegInit(false.B)
   val request   = Reg(UInt(lineBits.W))
   val wants     = missing && !pending
-  val guessSeat = indexOf(guessed)
+  val guessSeat = indexOf(guess)
   val guessFree = !asked(guessSeat) || filled(guessSeat)
-  val takes     = !asking && !io.hold && Mux(wants, line < heapLines, guesses && guessFree && guessed < heapLines)
-  val chosen    = Mux(wants, line, guessed)
+  val mayGuess  = runs && !restart && guesses =/= 0.U && beyond < ahead.U && state =/= State.Idle
+  val takes     = !asking && !io.hold && Mux(wants, line < heapLines, mayGuess && guessFree && guess < heapLines)
+  val chosen    = Mux(wants, line, guess)
+  guessed := takes && !wants
   when(takes) {
     asking  := true.B
     request := chosen
     tags.write(indexOf(chosen), chosen >> indexBits)
-    when(!wants) { beyond := beyond + 1.U }
   }
   when(wants && line >= heapLines) { state := State.Idle } // its klass word would be beyond the heap
   io.read.request.valid     := asking

@@ -29,8 +29,8 @@ object LiveTable {
   * ahead leave it. Updates wait while a row leaves its place, which needs the memory alone. A row says which of
   * its sums are begun, so that an update writes one sum and nothing is cleared.
   *
-  * A flush looks at one row a cycle. Of more than `LiveTable.group` rows it looks at the groups alone in which something
-  * was counted since they were last looked at: a pause waits for it, and most heaps have few regions.
+  * A flush looks at one row a cycle, of those groups of rows alone in which something was counted since they were last
+  * looked at: a pause waits for it, and most heaps have few regions.
   */
 class LiveTable(p: TracerParameters) extends Module {
   private val rowBits  = log2Ceil(p.liveLines)
@@ -92,15 +92,20 @@ class LiveTable(p: TracerParameters) extends Module {
   val s2      = Reg(new Operation)
   val stall   = WireDefault(false.B) // of s2
 
-  // s0: not a row that is under way.
-  private val grouped = p.liveLines > LiveTable.group
-  private val walked  = log2Ceil(if (grouped) LiveTable.group else p.liveLines)
+  // A flush: the lowest group in which something was counted, its rows one after the other.
+  private val inGroup = p.liveLines min LiveTable.group
+  private val groups  = p.liveLines / inGroup
+  private val walked  = log2Ceil(inGroup)
+  val counts          = RegInit(0.U(groups.W))       // groups in which something was counted
+  val group           = Reg(UInt(log2Ceil(groups).W))
+  val within          = RegInit(false.B)
   val flushAt         = RegInit(0.U((walked + 1).W)) // in the group
-  val inGroup         = WireDefault(true.B)          // there is one to look at
-  val flushing        = io.flush && !sweeping && !next.valid && inGroup && flushAt =/= (1 << walked).U
+  val past            = within && flushAt === inGroup.U
+  val flushing        = io.flush && !sweeping && !next.valid && within && !past
   assert(!(io.flush && pick.io.out.valid), "an update comes in a flush")
-  when(!io.flush) { flushAt := 0.U }
-  val flushRow = WireDefault(UInt(rowBits.W), flushAt(walked - 1, 0))
+
+  // s0: not a row that is under way.
+  val flushRow = Cat(group, flushAt(walked - 1, 0))
   val s0       = Wire(new Operation)
   s0.flush := flushing
   s0.words := next.bits
@@ -114,22 +119,14 @@ class LiveTable(p: TracerParameters) extends Module {
   val takeFlush = flushing && !stall && !underWay
   next.ready := !stall && !flushing && !sweeping && !underWay
   when(takeFlush) { flushAt := flushAt + 1.U }
-  val walkEnds = WireDefault(flushAt === (1 << walked).U)
-  if (grouped) {
-    val groups = p.liveLines / LiveTable.group
-    val counts = RegInit(0.U(groups.W)) // groups in which something was counted
-    val group  = Reg(UInt(log2Ceil(groups).W))
-    val within = RegInit(false.B)
-    val past   = within && flushAt === LiveTable.group.U
-    inGroup  := within
-    flushRow := Cat(group, flushAt(walked - 1, 0))
-    val counted = Mux(next.fire, UIntToOH(s0.row >> walked, groups), 0.U)
-    counts := (counts & ~Mux(past, UIntToOH(group, groups), 0.U(groups.W))) | counted
-    when(!io.flush || past) { within := false.B; flushAt := 0.U }.elsewhen(!within && counts.orR) {
-      within := true.B
-      group  := PriorityEncoder(counts)
-    }
-    walkEnds := !within && !counts.orR
+  private val counted = Mux(next.fire, UIntToOH(s0.row >> walked, groups), 0.U)
+  counts := (counts & ~Mux(past, UIntToOH(group, groups), 0.U(groups.W))) | counted
+  when(!io.flush || past) {
+    within  := false.B
+    flushAt := 0.U
+  }.elsewhen(!within && counts.orR) {
+    within := true.B
+    group  := PriorityEncoder(counts).take(log2Ceil(groups))
   }
   val readAt   = Mux(stall, s1.row, s0.row)
   val readRow  = rows.read(readAt)
@@ -246,5 +243,5 @@ class LiveTable(p: TracerParameters) extends Module {
   toWrite.io.deq.ready       := io.write.request.ready
 
   io.quiet   := !s1Valid && !s2Valid && !legValid.orR && !pick.io.out.valid && !next.valid
-  io.flushed := io.flush && walkEnds && io.quiet
+  io.flushed := io.flush && !within && !counts.orR && io.quiet
 }

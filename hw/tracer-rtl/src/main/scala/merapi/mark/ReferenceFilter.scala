@@ -39,7 +39,7 @@ class CrookedReference(p: TracerParameters) extends Bundle {
   * that source, or by its own after a pause: see RescanFlags).
   * While it is being emptied it holds nothing and learns nothing, and references pass.
   */
-class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
+class ReferenceFilter(p: TracerParameters, recents: Int) extends Module {
   val io = IO(new Bundle {
     val config     = Input(new TraceConfig(p))
     val invalidate = Input(Bool())
@@ -94,15 +94,15 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   val crooked = !outside && low =/= 0.U
   val ends    = found.io.deq.valid && (outside || crooked)
 
-  // Recently tested: written when a reference goes on. The write may come too late for the next reference: it is then
-  // tested once more, which costs a cycle and nothing else.
-  val indexBits                        = log2Ceil(recent)
+  // Recently tested: written when a reference goes on. The next one's entry is read in that same cycle and may be anything
+  // if it is the one that is written, so the next one is compared with the reference before it.
+  val indexBits                        = log2Ceil(recents)
   private def indexOf(obj: UInt): UInt = (obj ^ (obj >> indexBits))(indexBits - 1, 0)
   class Entry extends Bundle {
     val valid = Bool()
     val obj   = UInt(p.objectBits.W)
   }
-  val entries   = SyncReadMem(recent, new Entry, SyncReadMem.ReadFirst)
+  val entries   = SyncReadMem(recents, new Entry)
   val sweeping  = RegInit(true.B)
   val sweepNext = RegInit(0.U(indexBits.W))
   when(io.invalidate) { sweeping := true.B; sweepNext := 0.U }
@@ -130,7 +130,11 @@ class ReferenceFilter(p: TracerParameters, recent: Int) extends Module {
   val out    = Module(new Fifo(new Out, p.markQueue / 2))
   val result = check.io.out.bits
   val entry  = entries.read(indexOf(check.io.next))
-  val known  = entry.valid && emptied && entry.obj === result.obj && !result.data.host
+  val last   = RegNext(result.obj)
+  val wrote  = RegNext(check.io.out.fire, false.B) && !RegNext(result.data.host)
+  val torn   = wrote && indexOf(last) === indexOf(result.obj)
+  val recent = Mux(torn, last === result.obj, entry.valid && entry.obj === result.obj)
+  val known  = recent && emptied && !result.data.host
   val passes = result.below && !known
   check.io.out.ready := out.io.enq.ready // whatever comes out: what it is is known late
   out.io.enq.valid   := check.io.out.valid && passes

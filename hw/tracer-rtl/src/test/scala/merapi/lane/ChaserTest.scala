@@ -64,11 +64,21 @@ class ChaserTest extends BlockTest {
     chaser.io.starved.poke(true)
   }
 
-  /** Elements of three words, linked at `unit` of four bytes, in the heap of a memory. */
-  private class Chain(memory: BlockTest#Memory, random: Random, val unit: Int, length: Int, ring: Boolean) {
+  /** Elements of three words, linked at `unit` of four bytes, in the heap of a memory: in order and `apart` words from each
+    * other, or anyhow.
+    */
+  private class Chain(
+      memory: BlockTest#Memory,
+      random: Random,
+      val unit: Int,
+      length: Int,
+      ring: Boolean,
+      apart: Option[Int] = None
+  ) {
     val places: Array[Int] = {
       val start = 16 + random.nextInt(4096)
-      if (random.nextBoolean()) Array.tabulate(length)(i => start + 3 * i)
+      if (apart.nonEmpty) Array.tabulate(length)(i => start + apart.get.abs * (if (apart.get < 0) length - i else i))
+      else if (random.nextBoolean()) Array.tabulate(length)(i => start + 3 * i)
       else if (random.nextBoolean()) Array.tabulate(length)(i => start + 3 * (length - i))
       else random.shuffle((0 until words / 4 - 1).toVector).take(length).map(_ * 4 + 1).toArray
     }
@@ -219,6 +229,56 @@ class ChaserTest extends BlockTest {
           idle = if (offered == before) idle + 1 else 0
         }
         assert(offered >= length - 4, s"$offered of $length links: it ended on the way")
+      }
+    }
+  }
+
+  test("takes two cycles an element whose line is asked for ahead") {
+    val many = p.copy(chaseLines = 16)
+    simulate(new ChaserHarness(many)) { chaser =>
+      // Three in a line; one in each line, with something else between; nine words are two lines now and then.
+      for (apart <- Seq(3, -3, 8, -8, 9, -9)) {
+        val random = new Random(apart)
+        val memory = new Memory(random, 4, 6)
+        begin(chaser)
+        chaser.io.references.ready.poke(true)
+        val length = 300
+        val chain  = new Chain(memory, random, 4, length, ring = false, Some(apart))
+        for (r <- 0 until regions) memory.setWord(Config.limits + r / 8, r % 8, BigInt(r + 1) * 65536)
+        val offered = mutable.ArrayBuffer.empty[Int] // cycles
+        var now     = 0
+        def cycle(): Unit = {
+          memory.serve(chaser.io.read)
+          memory.serve(chaser.io.limitRead)
+          if (fires(chaser.io.references)) {
+            assert(chain.places(offered.size + 2) == chaser.io.references.bits.source.peek().litValue.toInt)
+            offered += now
+          }
+          chaser.clock.step()
+          memory.tick()
+          now += 1
+        }
+        while (is(chaser.io.sweeping)) cycle()
+        val looked = chaser.io.looked(0)
+        looked.bits.near.poke(0x38)
+        for (i <- 0 until 2) {
+          looked.valid.poke(true)
+          looked.bits.obj.poke(chain.places(i))
+          looked.bits.klass.poke(klass)
+          cycle()
+          looked.valid.poke(false)
+          if (i == 0) for (_ <- 0 until 200) cycle() // it may have looked for a link from the element before
+        }
+        // Credits in every cycle, and nothing that could lead on.
+        looked.bits.klass.poke(other)
+        looked.valid.poke(true)
+        val links = length - 3 // the last has none, and of the first two lanes send them
+        while (offered.size < links && now < 20 * length) cycle()
+        looked.valid.poke(false)
+        assert(offered.length == links, s"$apart words apart: ${offered.length} of $links links")
+        val took = (offered.last - offered(50)).toDouble / (links - 51)
+        // It asks in every other cycle at most, and the memory takes that in three of four.
+        assert(took < (2.4 * apart.abs / 8).max(2.05), s"$apart words apart: $took cycles an element")
       }
     }
   }

@@ -176,4 +176,53 @@ class ReferenceFilterTest extends BlockTest {
       }
     }
   }
+
+  test("stops what follows its equal at once, but for the host's") {
+    simulate(new FilterHarness(p)) { filter =>
+      val memory = new Memory(new Random(1))
+      // Objects 2 and 67 share an entry; what passes of each row, one behind the other.
+      val (lane, host) = (false, true)
+      for (
+        (row, passes) <- Seq(
+          Seq(2 -> lane, 2 -> lane, 2 -> lane)              -> Seq(2),
+          Seq(2 -> lane, 3 -> lane, 2 -> lane, 3 -> lane)   -> Seq(2, 3),
+          Seq(2 -> lane, 67 -> lane, 2 -> lane, 67 -> lane) -> Seq(2, 67, 2, 67),
+          Seq(2 -> host, 2 -> lane, 2 -> lane)              -> Seq(2, 2),
+          Seq(2 -> lane, 2 -> host, 2 -> lane)              -> Seq(2, 2)
+        )
+      ) {
+        restart(filter)
+        filter.io.invalidate.poke(false)
+        configure(filter.io.config, regions)
+        filter.io.in.valid.poke(false)
+        filter.io.in.bits.source.poke(0)
+        filter.io.out.ready.poke(true)
+        memory.setWord(Config.limits, 0, 65536)
+        val passed = mutable.ArrayBuffer.empty[Int]
+        def cycle(): Unit = {
+          memory.serve(filter.io.read)
+          if (fires(filter.io.out)) passed += filter.io.out.bits.bit.peek().litValue.toInt
+          filter.clock.step()
+          memory.tick()
+        }
+        // Its entries are emptied, and the limit is here: references outside of what is tested go first.
+        def send(obj: Int, of: Boolean): Unit = {
+          val address = Config.heapBase + obj * 8
+          filter.io.in.bits.value.poke(if (of) address else address >> 3)
+          filter.io.in.bits.host.poke(of)
+          filter.io.in.valid.poke(true)
+          while (!is(filter.io.in.ready)) cycle()
+          cycle()
+          filter.io.in.valid.poke(false)
+        }
+        for (_ <- 0 until p.recentReferences) cycle()
+        send(100, host)
+        for (_ <- 0 until 100) cycle()
+        passed.clear()
+        for ((obj, of) <- row) send(obj, of)
+        for (_         <- 0 until 100) cycle()
+        assert(passed == passes, s"of $row")
+      }
+    }
+  }
 }

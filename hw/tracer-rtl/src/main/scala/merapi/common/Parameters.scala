@@ -263,8 +263,8 @@ object TracerParameters {
     chaseLines = 4
   )
 
-  /** As small, with so many ports, slots and lines of live words as have ways of their own (`manyPorts`, `manySlots`,
-    * `LiveTable.group`), two scan ports, two limits together and updates of live words that follow each other.
+  /** As small, with so many ports and slots as have ways of their own (`manyPorts`, `manySlots`), more than one group of
+    * live lines (`LiveTable.group`), two scan ports, two limits together and updates of live words that follow each other.
     */
   val simPorts: TracerParameters = simSmall.copy(
     name = "sim-ports",

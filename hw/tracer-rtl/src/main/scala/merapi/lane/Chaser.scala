@@ -39,8 +39,8 @@ class Looked(p: TracerParameters) extends Bundle {
   * element that the host has marked, in a region that was not commanded, ends the way of the lanes and not the chain's:
   * what it leads to is live in that cycle anyway, and may be marked before the host asks.)
   *
-  * Why it ends: a step costs one of `2 * slots` credits, an object looked at gives one back, and a chain that finds no
-  * credit for `chasePatience` cycles ends. A ring of elements is therefore left after as many steps as objects were looked
+  * Why it ends: a step costs one of `2 * slots` credits, an object looked at gives one back, and a chain that cannot
+  * step for `chasePatience` cycles ends. A ring of elements is therefore left after as many steps as objects were looked
   * at, and some. It waits for the filter and for memory alone; at a pause it begins nothing, and what it has offered goes
   * its way.
   */
@@ -66,7 +66,7 @@ class Chaser(p: TracerParameters) extends Module {
   })
   val c = io.config
 
-  // What lanes looked at, three cycles late; beside it what it is to the one before and to the chain.
+  // What lanes looked at, two cycles late; beside it what it is to the one before and to the chain.
   val klass     = Reg(UInt(64.W))                   // of the chain
   val unit      = Reg(UInt(log2Ceil(Shape.near).W)) // of an element, in four bytes: where its link is
   val known     = RegInit(false.B)
@@ -249,12 +249,11 @@ class Chaser(p: TracerParameters) extends Module {
   guesses := guesses - guessed
   when(moved) {
     lastLine := newLine
-    guesses  := 1.U
+    guesses  := Mux(move.up || move.down, move.by, 0.U) + 1.U
     when(move.some) {
       runs   := move.up || move.down
       down   := move.down
       beyond := Mux(goesOn, beyond - move.by + guessed, 0.U).take(indexBits)
-      when(goesOn) { guesses := move.by + 1.U }
     }
   }
   val heapLines = c.heapBytes >> p.lineLog2

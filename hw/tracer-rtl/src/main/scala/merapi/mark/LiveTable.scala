@@ -14,7 +14,7 @@ class LiveWords(p: TracerParameters) extends Bundle {
 
 object LiveTable {
 
-  /** Rows that are looked at together. */
+  /** Rows that are looked at together, at most. */
   val group = 16
 }
 

@@ -95,7 +95,7 @@ class ReferenceFilter(p: TracerParameters, recents: Int) extends Module {
   val ends    = found.io.deq.valid && (outside || crooked)
 
   // Recently tested: written when a reference goes on. The next one's entry is read in that same cycle and may be anything
-  // if it is the one that is written, so the next one is compared with the reference before it.
+  // if it is the one that is written (of equal index), so the next one is then compared with the reference before it.
   val indexBits                        = log2Ceil(recents)
   private def indexOf(obj: UInt): UInt = (obj ^ (obj >> indexBits))(indexBits - 1, 0)
   class Entry extends Bundle {

@@ -23,7 +23,7 @@ class LiveMerge(p: TracerParameters) extends Module {
   val in     = Fifo(io.in, 2)                   // ready by itself
   val valid  = RegInit(0.U(places.W))
   val region = Reg(Vec(places, UInt(p.regionBits.W)))
-  val words  = Reg(Vec(places, UInt((p.objectBits + 1).W)))
+  val words  = Mem(places, UInt((p.objectBits + 1).W))
   val victim = RegInit(0.U(log2Ceil(places).W)) // the oldest place
   val out    = Module(new Fifo(new LiveWords(p), 2))
   io.out <> out.io.deq
@@ -32,17 +32,17 @@ class LiveMerge(p: TracerParameters) extends Module {
   val hit   = hits.asUInt.orR
   val full  = valid.andR
   val place = Mux(hit, OHToUInt(hits), Mux(full, victim, PriorityEncoder(~valid)))
-  val held  = Mux1H(hits, words) // zero without one: what is added does not wait for the place
+  val held  = Mux(hit, words.read(OHToUInt(hits)), 0.U) // what is added does not wait for the place
   val evict = in.valid && !hit && full
   val leave = Mux(io.flush && !in.valid, PriorityEncoder(valid), victim)
   out.io.enq.valid       := evict || (io.flush && valid.orR && !in.valid)
   out.io.enq.bits.region := region(leave)
-  out.io.enq.bits.words  := words(leave)
+  out.io.enq.bits.words  := words.read(leave)
   in.ready               := !evict || out.io.enq.ready
   when(in.fire) {
     region(place) := in.bits.region
-    words(place)  := held + in.bits.words
-    valid         := valid | UIntToOH(place, places)
+    words.write(place, held + in.bits.words)
+    valid := valid | UIntToOH(place, places)
     when(evict) { victim := victim + 1.U }
   }.elsewhen(out.io.enq.fire) { valid := valid & ~UIntToOH(leave, places) }
   io.empty := !in.valid && !valid.orR && !out.io.deq.valid

@@ -56,14 +56,20 @@ def test_others_stay_as_they_are(text):
     assert colliding(text) == text
 
 
-def test_a_memory_that_is_written_otherwise_is_told(tmp_path):
+@pytest.mark.parametrize(
+    ("firtools", "other", "told"),
+    [
+        ("assign R0_data = _R0_en_d0", "assign R0_data = !_R0_en_d0", "memory with one answer of R0, found 0"),
+        ("_R0_addr_d0 <= R0_addr;", "_R0_addr_d0 <= ~R0_addr;", "registered addresses, found another form"),
+    ],
+    ids=["answer", "address"],
+)
+def test_a_memory_that_is_written_otherwise_is_told(tmp_path, firtools, other, told):
     for name in ("filelist.f", "preset.json"):
         (tmp_path / name).write_text("")
-    (tmp_path / "m.sv").write_text(
-        MEMORY.format(name="m").replace("assign R0_data = _R0_en_d0", "assign R0_data = !_R0_en_d0")
-    )
+    (tmp_path / "m.sv").write_text(MEMORY.format(name="m").replace(firtools, other))
     done = subprocess.run([sys.executable, SCRIPT, tmp_path, tmp_path / "out"], capture_output=True, text=True)
-    assert done.returncode == 1 and "expected firtool's memory with one answer of R0, found 0" in done.stderr
+    assert done.returncode == 1 and f"expected firtool's {told}" in done.stderr
     (tmp_path / "m.sv").write_text("")
     done = subprocess.run([sys.executable, SCRIPT, tmp_path, tmp_path / "out"], capture_output=True, text=True)
     assert done.returncode == 1 and "found none" in done.stderr

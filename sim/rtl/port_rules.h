@@ -18,6 +18,7 @@ namespace merapi::sim::rtl {
 
 class PortRules {
  public:
+  static inline void (*ending)() = nullptr;  // what is still to be done when a breach ends the program
   // One of both address channels, with the answers to its transactions.
   class Addresses {
    public:
@@ -57,6 +58,7 @@ class PortRules {
  private:
   [[noreturn]] static void broken(const char* what, const char* how) {
     std::fprintf(stderr, "AXI: %s %s\n", what, how);
+    if (ending != nullptr) ending();
     std::abort();
   }
   bool held_ = false;

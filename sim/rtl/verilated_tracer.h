@@ -34,6 +34,7 @@ class Waves {
     v->trace(&file_, 99);
     file_.open(options.file.c_str());
     if (!file_.isOpen()) throw std::runtime_error("cannot write the waveform to " + options.file);
+    PortRules::ending = Verilated::runFlushCallbacks;  // as an assertion does
     waiting_ = true;
   }
   ~Waves() {
@@ -66,7 +67,7 @@ class Waves {
   template <typename V>
   void begin(VerilatedContext*, V*, const WaveOptions& options) {
     if (!options.file.empty())
-      throw std::runtime_error("expected a simulation built with waveforms, found one without");
+      throw std::runtime_error("expected a simulation built with waveforms (make rtl-waves), found one without");
   }
   void half(uint64_t, unsigned, uint32_t) {}
 };

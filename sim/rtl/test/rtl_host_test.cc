@@ -10,6 +10,7 @@
 #include "sim/rtl/test/directed_heap.h"
 #include "sim/rtl/test/page_check.h"
 #include "sim/rtl/test/rtl_machine.h"
+#include "sim/rtl/test/waves.h"
 #include "sim/test/random.h"
 
 namespace merapi::sim::rtl::test {
@@ -160,6 +161,29 @@ TEST(RtlHost, RingsGoRound) {
   }
 }
 
+// Indexes have nothing to do with what a ring holds: both go on beyond 2^17, and what was taken of the completions with
+// them. Presets with the same control unit that are simulated more slowly go less far.
+TEST(RtlHost, IndexesGoOn) {
+  WindowShape s;
+  s.submission_entries = s.completion_entries = 1024;
+  Window window(s);
+  RtlMachineOptions o;
+  o.timing = {2, 2, 100, 1};
+  RtlMachine m(&window, o);
+  ASSERT_TRUE(m.attach());
+  m.begin(0);
+  const uint64_t count = (chosen_preset() == "sim-small" ? UINT64_C(1) << 17 : 0) + 3 * s.completion_entries;
+  for (uint64_t asked = 0, done = 0; done < count;) {
+    for (; asked < count && m.room(); asked++) m.command(MERAPI_OP_FENCE, 0, asked, 0);
+    const uint64_t half = std::min(count, done + s.completion_entries / 2);
+    ASSERT_TRUE(m.run_until([&] { return m.completed() >= half; }, kPatience)) << done << " of " << count;
+    for (const merapi_completion& c : m.complete()) ASSERT_EQ(c.payload[2], done++);
+  }
+  EXPECT_EQ(m.fault().code, uint32_t(MERAPI_FAULT_NONE));
+  EXPECT_EQ(m.executed(), count + 1);
+  EXPECT_EQ(m.completed(), count);
+}
+
 // Generations, cycle ids and the numbers of pauses and aborts are the host's: any bit of them, in one tracer.
 TEST(RtlHost, NumbersOfTheHostBeginAnywhere) {
   Random r(11);
@@ -238,7 +262,7 @@ class EngineHostSide : public WindowHost {
   explicit EngineHostSide(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
     engine = std::make_unique<RtlEngine>(
         WindowMemory{w->base, w->bytes}, &events,
-        make_simulation(o.preset, {w->base, w->bytes}, make_random_timing(o.timing), o.simulation));
+        make_simulation(o.preset, {w->base, w->bytes}, make_random_timing(o.timing), with_waves(o.simulation)));
   }
   // Steps until the tracer says that it waits for the host; false when it does not.
   bool sleeps(int most = 2000) {
@@ -513,9 +537,9 @@ class RtlHostRestart : public DirectedHeap {
       if (!anew) check_page_write(window, address, line);
     };
     o.simulation.on_access = [this](uint64_t address, bool write) {
-      writes_ += write && address >= MERAPI_CONTROL_BYTES;
+      (address >= MERAPI_CONTROL_BYTES ? writes_ : page_writes_) += write;
     };
-    writes_ = 0;
+    writes_ = page_writes_ = 0;
     machine_ = std::make_unique<RtlMachine>(&window_, o);
   }
   // It has answered, and stays as it is.
@@ -530,7 +554,7 @@ class RtlHostRestart : public DirectedHeap {
     EXPECT_EQ(machine_->completed(), 0u);
     EXPECT_EQ(writes_, 0u) << "beyond the control page";
   }
-  uint64_t writes_ = 0;
+  uint64_t writes_ = 0, page_writes_ = 0;
 };
 
 TEST_F(RtlHostRestart, WhatAnotherTracerWasToldIsNotExecuted) {
@@ -610,6 +634,43 @@ TEST_F(RtlHostRestart, AHostAsksWithEmptyRings) {
   EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_READY));
   machine_->begin(0);
   ASSERT_TRUE(finish());
+}
+
+// When a line cannot be written later, the record is written once more: as it was, in every bit.
+TEST_F(RtlHostRestart, ARefusalIsToldAgainAsItWas) {
+  constexpr uint64_t kBits = 0x5555'5555'5555'5555;
+  auto* index = window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
+  auto* record = window_.control<merapi_fault_record>(MERAPI_FAULT_RECORD_OFFSET);
+  for (uint64_t submitted : {kBits, ~kBits}) {
+    // Refused, and asked for an abort after it, with an error at one write of the page; how many there are.
+    const auto refuse = [&](uint64_t error_at, uint64_t* before, uint64_t* all) {
+      SCOPED_TRACE(testing::Message() << "error at write " << error_at);
+      options_.simulation.write_error_at = error_at;
+      index->generation |= 1;
+      replace();
+      machine_->run(kPowerUp);
+      machine_->begin_generation(index->generation);
+      index->submission_produced = submitted;
+      expect_refused(submitted);
+      *before = page_writes_;
+      record->address = 0;
+      machine_->abort();
+      machine_->run(3000);
+      EXPECT_TRUE(machine_->abort_acknowledged());
+      EXPECT_EQ(record->address, error_at == 0 ? 0 : submitted);
+      EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_FAULTED));
+      *all = page_writes_;
+    };
+    uint64_t before = 0, all = 0, with_error = 0;
+    refuse(0, &before, &all);
+    ASSERT_GT(all, before);
+    for (uint64_t nth = before + 1; nth <= all && !HasFailure(); nth++) {
+      uint64_t again = 0;
+      refuse(nth, &again, &with_error);
+      EXPECT_EQ(again, before);
+      EXPECT_GT(with_error, all);
+    }
+  }
 }
 
 // While the generation is odd nothing is written (after what was in flight), whatever was going on.

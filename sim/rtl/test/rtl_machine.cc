@@ -6,6 +6,7 @@
 
 #include "sim/rtl/test/page_check.h"
 #include "sim/rtl/test/port_digest.h"
+#include "sim/rtl/test/waves.h"
 
 namespace merapi::sim::rtl::test {
 
@@ -21,7 +22,7 @@ unsigned lanes() { return lanes_of(chosen_preset()); }
 unsigned ports() { return ports_of(chosen_preset()); }
 
 RtlMachine::RtlMachine(Window* w, const RtlMachineOptions& o) : WindowHost(w) {
-  SimulationOptions s = o.simulation;
+  SimulationOptions s = with_waves(o.simulation);
   s.events = true;
   if (!s.on_page) s.on_page = check_page_write;
   // What Verilator chooses for power-up decides which of two ways an entry takes: no record knows.

@@ -75,7 +75,7 @@ NOT_RECORDED = (
     "RtlPowerUp.",
 )
 # What says which tests and seeds are run, and what becomes of them: here, and by nobody else.
-CHOICES = re.compile(r"MERAPI_(SEED|FIRST_SEED|SEEDS|PRESET|PORTS|RECORDS|RECORD_WORK|RECORD_PORTS)|GTEST_.*")
+CHOICES = re.compile(r"MERAPI_(SEED|FIRST_SEED|SEEDS|PRESET|PORTS|RECORDS|RECORD_WORK|RECORD_PORTS|WAVES\w*)|GTEST_.*")
 # Of those cases of RtlContexts that have seeds.
 CONTEXT_SEEDS = os.environ.get("MERAPI_SEEDS", "50" if os.environ.get("MERAPI_FULL") == "1" else "2")
 
@@ -302,6 +302,16 @@ def test_an_assertion_says_how_to_replay_it(name):
     assert re.fullmatch(
         rf"replay: MERAPI_PRESET=sim-small {ENDING[name]}\S+ --gtest_filter={name}", done.stderr.splitlines()[-1]
     )
+
+
+def test_waveforms_are_of_a_program_of_their_own(tmp_path):
+    """rtl_test_waves; what the others say shows that each simulation is asked for one."""
+    said = {"MERAPI_PRESET": "sim-small", "MERAPI_WAVES": str(tmp_path / "case.vcd")}
+    for name in ("RtlFault.NoneAndIdle", "RtlHost.SleepsWhenNothingIsLeft"):
+        done = start(name, **said)
+        assert done.returncode == 1 and "expected a simulation built with waveforms (make rtl-waves)" in done.stdout
+    done = start("RtlFault.NoneAndIdle", **said, MERAPI_WAVES_FROM="2e3")
+    assert "expected a number of cycles in MERAPI_WAVES_FROM, found '2e3'" in done.stdout
 
 
 def test_replay_commands_are_made_in_one_place():

@@ -82,6 +82,12 @@ class Check {
     expect(d.completion_produced == old.completion_produced || d.event != old.event, "no event for completions",
            d.event);
     expect(uint32_t(d.event - old.event) < 64, "events that nothing caused", d.event);
+    // An abort takes submissions without executing them, and says so before it takes back that there is an idle.
+    const bool aborts = shown<merapi_host_request>(MERAPI_HOST_REQUEST_OFFSET).abort !=
+                        shown<merapi_device_ack>(MERAPI_DEVICE_ACK_OFFSET).abort;
+    const bool idle = shown<merapi_idle_record>(MERAPI_IDLE_RECORD_OFFSET).idle != 0;
+    expect(!idle || aborts || d.submission_consumed == old.submission_consumed, "submissions taken while idle",
+           d.submission_consumed);
   }
 
   void acknowledgements() const {

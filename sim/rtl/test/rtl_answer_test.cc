@@ -6,6 +6,8 @@
 
 #include <cstring>
 #include <memory>
+#include <set>
+#include <utility>
 #include <vector>
 
 #include "sim/rtl/test/directed_heap.h"
@@ -313,6 +315,96 @@ TEST_F(RtlAnswers, LateCommandsAfterACycleThatDidNotBegin) {
   m.run(5000);
   EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
   EXPECT_EQ(m.executed(), m.produced);
+}
+
+// Commands of the cycle that was aborted are late, also after a further abort, of a fault outside of any cycle.
+TEST_F(RtlAnswers, LateCommandsOfAnAbortedCycle) {
+  RtlMachine& m = start();
+  m.begin(0);
+  const uint32_t aborted = m.cycle;
+  ASSERT_TRUE(until([&] { return m.idle(); }));
+  abort();
+  for (bool again : {false, true}) {
+    if (again) {
+      unknown_command();
+      ASSERT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_COMMAND));
+      abort();
+    }
+    ASSERT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+    m.cycle = aborted;
+    m.trace(0, 1);
+    m.grey({window_.shape.heap_base + 64});
+    m.run(5000);
+    EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY)) << "aborts after a fault: " << again;
+    EXPECT_EQ(m.executed(), m.produced);
+    EXPECT_EQ(m.completed(), again) << "a fault's own entry alone";
+    EXPECT_FALSE(window_.marked(0, 64));
+  }
+}
+
+// A DONE says that the scan of the slice has passed its end: every line of its bitmap was read then.
+TEST_F(RtlAnswers, AScanIsDoneWhenItHasPassedItsEnd) {
+  const uint64_t lines = window_.region_bytes() >> (window_.shape.alignment_log2 + 9);  // of a region's bitmap
+  const uint32_t regions = window_.shape.regions;
+  ASSERT_GE(regions, 4u);
+  for (uint32_t r = 0; r < regions; r++) window_.limits()[r] = (r + 1) * window_.region_bytes();
+  for (uint32_t latency : {1u, 30u, 300u}) {
+    std::set<uint64_t> read;
+    RtlMachineOptions o;
+    o.timing = {latency, latency, 100, 1};
+    o.simulation.on_access = [&](uint64_t address, bool write) {
+      if (!write) read.insert(address / MERAPI_LINE_BYTES);
+    };
+    RtlMachine& m = start(o);
+    m.begin(0);
+    for (auto [first, count] : {std::pair{0u, 1u}, {1u, regions - 3}, {regions - 2, 2u}}) {
+      m.trace(first, count);
+      ASSERT_TRUE(until([&] { return m.completed() != m.consumed; }));
+      const uint64_t at = window_.layout.area[MERAPI_AREA_BITMAP0].offset / MERAPI_LINE_BYTES;
+      uint64_t missing = 0;
+      for (uint64_t line = first * lines; line < (first + count) * lines; line++) missing += read.count(at + line) == 0;
+      EXPECT_EQ(missing, 0u) << "lines of regions from " << first << ", a latency of " << latency;
+      m.complete();
+    }
+    m.end_generation();
+    m.run(2000);
+  }
+}
+
+// Counters are of the time of the answer when a FENCE or a CLEAR_BITMAP is answered, though nobody was idle since.
+TEST_F(RtlAnswers, CountersComeWithFencesAndClears) {
+  constexpr uint32_t kObjects = 40;
+  window_.put_instance(kNode, kNodeBytes / 8);
+  for (uint32_t r = 0; r < window_.shape.regions; r++) window_.limits()[r] = (r + 1) * window_.region_bytes();
+  std::vector<uint64_t> nodes;
+  for (uint64_t i = 0; i < kObjects; i++) {
+    std::memcpy(window_.heap() + 64 + 1024 * i + 8, &kNode, 4);
+    nodes.push_back(window_.shape.heap_base + 64 + 1024 * i);
+  }
+  for (uint8_t opcode : {uint8_t(MERAPI_OP_FENCE), uint8_t(MERAPI_OP_CLEAR_BITMAP)}) {
+    RtlMachineOptions o;
+    o.timing = {60, 60, 100, 1};
+    RtlMachine& m = start(o);
+    window_.clear_area(MERAPI_AREA_BITMAP0);
+    m.begin(0);
+    m.grey(nodes);
+    m.command(opcode, 1, 0, 1);
+    const uint64_t own = m.produced;
+    m.grey(nodes);
+    bool done = false;
+    ASSERT_TRUE(until([&] {
+      for (const merapi_completion& c : m.complete()) done |= c.type == MERAPI_COMP_DONE;
+      return done;
+    }));
+    ASSERT_FALSE(m.idle());
+    EXPECT_GE(m.counter(MERAPI_COUNTER_GREYS_SUBMITTED), kObjects) << int(opcode);
+    EXPECT_GE(m.counter(MERAPI_COUNTER_ROUNDS), own) << int(opcode);
+    if (opcode == MERAPI_OP_FENCE) {
+      EXPECT_LE(m.counter(MERAPI_COUNTER_GREYS_SUBMITTED), 2 * kObjects);
+    }
+    m.end_generation();
+    m.run(2000);
+  }
 }
 
 // The read of a line of the directory fails while the configuration is latched. Nothing of that is left for the next

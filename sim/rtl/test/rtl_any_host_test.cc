@@ -146,7 +146,7 @@ class AnyHost {
     attached_ = true;
     forget();
   }
-  // After an abort or a handshake nothing is owed, and nobody knows which cycle was the last one that began.
+  // After an abort or a handshake nothing is owed, and it may be that nobody knows which cycle was the last one that began.
   void forget() {
     answers_.forget();
     in_cycle_ = false;
@@ -192,7 +192,7 @@ class AnyHost {
         submit(e, machine_->cycle);
     }
   }
-  // Late ones, of the cycle that was replaced, too.
+  // Late ones, of the cycle that was replaced or aborted, too.
   void grey() {
     merapi_submission e{};
     e.opcode = MERAPI_OP_GREY;
@@ -208,17 +208,27 @@ class AnyHost {
     if (!room(3)) return;
     if (in_cycle_) dropped_ = machine_->cycle;
     bitmap_ = in_cycle_ ? 1 - bitmap_ : uint32_t(random_.below(2));
+    begin_ = machine_->produced;
     machine_->begin(bitmap_);
     in_cycle_ = true;
     if (random_.percent(30)) begin();
   }
 
+  // The host asks for a pause and takes that back, or gives the cycle up, before it knows of it.
+  void withdraw_pause() {
+    machine_->request_pause();
+    machine_->run(random_.below(300));
+    if (random_.percent(30)) return abort();
+    machine_->resume();
+    if (random_.percent(50)) until("a resume", [&] { return machine_->resume_acknowledged(); });
+  }
   void request_pause() {
     machine_->request_pause();
     if (random_.percent(30) && !faulted()) commands();
     until("a pause", [&] { return machine_->pause_acknowledged(); });
   }
   void pause() {
+    if (random_.percent(15)) return withdraw_pause();
     request_pause();
     if (!right()) return;
     const uint64_t completed = machine_->completed();
@@ -233,13 +243,26 @@ class AnyHost {
     if (random_.percent(20)) return pause();
     if (random_.percent(50)) until("a resume", [&] { return machine_->resume_acknowledged(); });
   }
+  // Perhaps with a pause behind it, asked for at any time.
   void abort() {
+    const bool began = in_cycle_ && !faulted() && machine_->executed() > begin_, pauses = random_.percent(30);
+    const uint32_t aborted = machine_->cycle;
     machine_->abort();
+    if (pauses) {
+      if (random_.percent(50)) machine_->run(random_.below(300));
+      machine_->request_pause();
+    }
     if (!until("an abort", [&] { return machine_->abort_acknowledged(); })) return;
     if (commands_left()) error_ << "abort left submissions; ";
     if (faulted()) error_ << "faulted after an abort; ";
     read(~size_t{0});
     forget();
+    if (began) dropped_ = aborted;
+    if (!pauses || !until("an abort's pause", [&] { return machine_->pause_acknowledged(); })) return;
+    if (machine_->state() != MERAPI_DEVICE_STATE_PAUSED) error_ << "state " << machine_->state() << " in a pause; ";
+    machine_->run(random_.below(1000));
+    machine_->resume();
+    if (random_.percent(50)) until("a resume", [&] { return machine_->resume_acknowledged(); });
   }
 
   // An unknown command, or a cycle whose configuration is wrong: whoever latches it before finds that too.
@@ -298,7 +321,8 @@ class AnyHost {
   merapi::sim::test::Answers answers_;
   bool attached_ = true, in_cycle_ = false;
   uint32_t bitmap_ = 0;
-  uint32_t dropped_ = 0;  // the cycle that was replaced last; 0: none
+  uint64_t begin_ = 0;    // the last cycle's own submission
+  uint32_t dropped_ = 0;  // the cycle that was replaced or aborted last; 0: none, or nobody knows
   std::ostringstream error_;
 };
 

@@ -208,6 +208,42 @@ TEST_F(RtlPauseFullRing, AKlassIsReportedThoughItsFirstObjectDied) {
   }
 }
 
+// Objects for the host wait for room in the ring when their region is given up: each is reported, or counted as stale.
+TEST_F(RtlPauseFullRing, WhatIsNotReportedAnyMoreIsCounted) {
+  constexpr uint32_t kHost = 0x3000;
+  merapi_shape host{};
+  host.klass_word = kHost;
+  host.kind = MERAPI_SHAPE_KIND_HOST;
+  host.size_words = kLeafBytes / 8;
+  host.flags = 1u << MERAPI_SHAPE_FLAG_QUIET;
+  window_.put_shape(host);
+  uint64_t stale = 0;
+  for (uint32_t objects : {20u, 100u, 400u}) {
+    window_.limits()[2] = region(3);
+    deferred_.clear();
+    begin();
+    fill_ring();
+    std::vector<uint64_t> named;
+    for (uint64_t i = 0; i < objects; i++) {
+      klass(region(2) + 1024 * i, kHost);  // of all lanes
+      named.push_back(address(region(2) + 1024 * i));
+    }
+    machine_->grey(named);
+    ASSERT_TRUE(machine_->run_until([&] { return machine_->executed() == machine_->produced; }, kPatience));
+    machine_->run(20'000);
+    pause();
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), objects);
+    free_region(2);
+    resume();
+    read_to_the_end();
+    if (HasFatalFailure()) return;
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_GREYS_STALE), objects - deferred_.size()) << objects;
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_DEFERRED), deferred_.size()) << objects;
+    stale += machine_->counter(MERAPI_COUNTER_GREYS_STALE);
+  }
+  EXPECT_GT(stale, 100u) << "not what is tested";
+}
+
 // A host that makes room in the ring while the tracer is paused gets nothing before the resume, and everything after.
 class RtlPauseCompletions : public RtlPauseFullRing {
  protected:

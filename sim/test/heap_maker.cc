@@ -79,12 +79,15 @@ void HeapMaker::make_klasses() {
 }
 
 void HeapMaker::redefine() {
-  const Klass& k = random_.pick(klasses_);
+  const size_t which = random_.below(klasses_.size());
+  const Klass& k = klasses_[which];
   if (!k.has_shape) return;
   merapi_shape s = k.shape;
   std::vector<merapi_ref_block> blocks = k.blocks;
   window_.withdraw_shape(s.klass_word);
+  withdrawn_.insert(which);
   if (random_.percent(25)) return;
+  withdrawn_.erase(which);
   const bool of_host =
       s.kind == MERAPI_SHAPE_KIND_REFERENCE || s.kind == MERAPI_SHAPE_KIND_LOADER || s.kind == MERAPI_SHAPE_KIND_HOST;
   if (of_host || (s.kind == MERAPI_SHAPE_KIND_INSTANCE && random_.percent(25))) {
@@ -101,6 +104,13 @@ void HeapMaker::redefine() {
     blocks.insert(blocks.begin() + long(i) + 1, rest);
   }
   window_.put_shape(s, blocks);
+}
+
+void HeapMaker::publish_again() {
+  if (withdrawn_.empty()) return;
+  const size_t which = *std::next(withdrawn_.begin(), long(random_.below(withdrawn_.size())));
+  withdrawn_.erase(which);
+  window_.put_shape(klasses_[which].shape, klasses_[which].blocks);
 }
 
 uint64_t HeapMaker::array_words(const Klass& k, uint64_t length) const {

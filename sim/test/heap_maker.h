@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <set>
 #include <vector>
 
 #include "sim/test/random.h"
@@ -38,6 +39,8 @@ class HeapMaker {
   // While no device believes a shape: one of those that make() has published is withdrawn, comes back, or is replaced
   // by another one of the same objects, with its references in other blocks or for the host to scan.
   void redefine();
+  // One of those that redefine() left without a shape has its first one again; this needs no pause.
+  void publish_again();
 
   // Any address that a reference field or a GREY may hold: null, valid, at limits, outside.
   uint64_t any_address();
@@ -83,6 +86,7 @@ class HeapMaker {
   Random& random_;
   Topology topology_;
   std::vector<Klass> klasses_;
+  std::set<size_t> withdrawn_;  // of these, without a shape until it is published again
   size_t element_ = 0;  // the list's klass
   std::map<uint64_t, size_t> by_word_;
   std::vector<MadeObject> objects_;

@@ -229,6 +229,7 @@ class Trace {
     if (knobs_.overwrites) {
       for (uint64_t i = r_.below(4); i != 0; i--) overwrite();
     }
+    if (knobs_.redefines && r_.percent(5)) maker_->publish_again();
     uint64_t dice = r_.below(100);
     if (dice < 60) {
       device_->advance(&r_);

@@ -63,7 +63,7 @@ one_at_a_time = mkdir -p build/locks; exec 9> build/locks/$(1); \
 .PHONY: help
 help: ## print this list
 	@echo "Merapi: garbage-collection tracing next to the memory. Targets:"
-	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-19s%s\n", $$1, $$2 }'
+	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
 	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu),' \
 	  'PRESET=ddr4-1ch|ddr4-4ch|hbm2|sim-small|sim-ports MEMORY=ideal|ddr4-2400|hbm2|FILE (DEVICE=rtl),' \
 	  'APP="-cp DIR Main args" (run), JOBS=n, RTL_JOBS=n (compilers of the RTL: 2),' \

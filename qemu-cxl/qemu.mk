@@ -3,6 +3,10 @@
 
 export TOPOLOGY ?= one
 
+# It would go unseen.
+$(if $(and $(APP),$(filter qemu qemu-shell,$(MAKECMDGOALS))),$(error APP: expected nothing (a guest runs the program of 'make run', and \
+  'make qemu-shell' has a shell in which any other may be started), found '$(APP)'))
+
 PCI_FLAGS := -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo -DCMAKE_EXPORT_COMPILE_COMMANDS=ON \
   -DCMAKE_RUNTIME_OUTPUT_DIRECTORY=$(CURDIR)/build/qemu/bin
 

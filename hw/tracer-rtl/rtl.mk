@@ -149,7 +149,7 @@ rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/filelist.f) $(RTL_VENV)/
 
 # The regression's program once more, slower and with waveforms, for one preset (docs/simulation.md).
 RTL_WAVED := $(or $(MERAPI_PRESET),sim-small)
-$(if $(filter rtl-waves,$(MAKECMDGOALS)),$(call expect_words,RTL_WAVED,$(rtl_tracers),presets of one tracer))
+$(if $(filter rtl-waves,$(MAKECMDGOALS)),$(call expect_words,MERAPI_PRESET,$(rtl_tracers),presets of one tracer))
 .PHONY: rtl-waves
 rtl-waves: ## the regression's program with waveforms, rtl_test_waves (MERAPI_PRESET=, then MERAPI_WAVES=FILE with a case's command)
 	@$(MAKE) --no-print-directory rtl RTL_PRESETS='$(sort $(RTL_PRESETS) $(RTL_WAVED))' rtl_waved=$(RTL_WAVED)
@@ -181,7 +181,7 @@ RTL_RECORD = env -u MERAPI_SEED -u MERAPI_FIRST_SEED -u GTEST_TOTAL_SHARDS -u GT
 rtl_recorded = $(foreach p,$(filter-out $(RTL_CONTEXTS),$(RTL_PRESETS)),\
   $(if $(or $(call given,RTL_PRESETS),$(wildcard $(RTL_RECORDS)/$(p).json)),$(p)))
 .PHONY: record-rtl-work
-record-rtl-work: rtl ## record anew how much work the tracer does for the regression's fixed heaps (sim/rtl/test/records)
+record-rtl-work: rtl ## record anew how much work fixed heaps are and what leaves the tracer's ports (sim/rtl/test/records)
 	@rm -rf $(RTL_BUILD)/records && mkdir -p $(RTL_BUILD)/records
 	@for p in $(rtl_recorded); do \
 	  $(call RTL_RECORD,MERAPI_PRESET=$$p MERAPI_PORTS=0 MERAPI_RECORD_PORTS=0 MERAPI_RECORD_WORK=1) --gtest_filter='RtlWork*' || exit 1; done

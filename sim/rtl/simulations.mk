@@ -5,9 +5,9 @@
 #   PRESET, MEMORY   with DEVICE=rtl: what simulates (ddr4-1ch) and memory time (what suits the preset)
 
 # Tests simulate the small one alone; MERAPI_FULL=1 does not spare the minutes that the other takes to compile. A run with
-# another preset needs that one.
+# another preset, and a bench of one, need that one.
 rtl_for_tests := $(if $(filter 1,$(MERAPI_FULL)),,$(filter test test-%,$(MAKECMDGOALS)))
-rtl_of_run := $(if $(filter rtl,$(DEVICE)),$(filter-out sim-small ddr4-1ch,$(PRESET)))
+rtl_of_run := $(if $(filter rtl,$(DEVICE))$(filter bench-rtl,$(MAKECMDGOALS)),$(filter-out sim-small ddr4-1ch,$(PRESET)))
 RTL_SIMULATIONS ?= $(if $(rtl_of_run),$(rtl_of_run):fast,sim-small:fast $(if $(rtl_for_tests),,ddr4-1ch:fast))
 $(if $(call given,RTL_SIMULATIONS),$(call expect_words,RTL_SIMULATIONS,\
   $(foreach p,$(rtl_tracers),$(p):fast $(p):waves),PRESET:KIND))
@@ -150,8 +150,8 @@ test-rtl-wide: native ## the regression and windows of real programs on the pres
 	  $(PYTEST) sim/rtl/test/test_rtl_regression.py sim/test/test_windows.py -k '$(subst $() $(), or ,$(RTL_WIDE))'
 
 .PHONY: bench-rtl
-bench-rtl: jdk apps rtl-simulations ## the RTL on windows of real programs, beside one thread of G1; build/bench/rtl.json
-	@python3 sim/bench/bench_rtl.py
+bench-rtl: jdk apps rtl-simulations ## the RTL on windows of real programs, beside one thread of G1; build/bench/rtl.json (PRESET=)
+	@python3 sim/bench/bench_rtl.py $(if $(call given,PRESET),--preset "$$PRESET")
 
 # Their tests: sim/test/test_rtl.py, sim/run/test/test_run_rtl.py.
 test test-native: rtl-simulations

@@ -124,6 +124,8 @@ def test_an_empty_value_is_the_usual_one(name, usual):
         ("formal", "PROOFS=line-fetch typo", "expected names of line-fetch "),
         ("cover-rtl", "COVER_PIECE=9", "expected 'none' or pieces of 0 1 "),
         ("cover-rtl", "COVER_PIECE=none 2", "expected 'none' or pieces of 0 1 "),
+        ("rtl-waves", "MERAPI_PRESET=sim-pair", "expected presets of one tracer of sim-small "),
+        ("qemu", "APP=-cp classes Main", "expected nothing (a guest runs the program of 'make run'"),
         ("test", "MERAPI_FULL=yes", "expected 1 (all cases of the tests), 0 or nothing"),
         ("test", "MERAPI_FULL=1 0", "expected 1 (all cases of the tests), 0 or nothing"),
     ],
@@ -145,6 +147,11 @@ def test_values_that_are_right_are_taken(word):
     name, _, value = word.partition("=")
     out, err = make("-s", f"--eval=shown: ; @echo '$({name})'", "shown", word).communicate(timeout=60)
     assert (out, err) == (f"{value}\n", "")
+
+
+def test_a_preset_is_benched():
+    out, err = make("-n", "-i", "bench-rtl", "PRESET=hbm2").communicate(timeout=60)
+    assert "build/rtl/hbm2/fast" in out and 'bench_rtl.py --preset "$PRESET"' in out, err
 
 
 def stand_in(folder, text):

@@ -9,9 +9,10 @@ import merapi.common.Contract
 import scala.collection.mutable
 import scala.util.Random
 
-/** The memory boundary before several AXI ports that answer late and in any order: each request is answered once, to who
-  * asked, with the data of its line, which lies at the port of its address; what may not be reaches no port and is told;
-  * nobody is answered by an error's data, nor before it is told.
+/** The memory boundary before several AXI ports that answer late and in any order, or in the cycle after, and that may
+  * wait for what is offered before they are ready: each request is answered once, to who asked, with the data of its
+  * line, which lies at the port of its address; what may not be reaches no port and is told; nobody is answered by an
+  * error's data, nor before it is told. Of what is wrong at the same time one is told, whole.
   */
 class MemoryPortsTest extends BlockTest {
   private val four                        = p.copy(ports = 4, interleaveLog2 = 7)
@@ -19,11 +20,11 @@ class MemoryPortsTest extends BlockTest {
   private val (readsExempt, writesExempt) = (1, 1)
   private val window                      = 96          // lines; the first half is never written
   private val shut                        = 80 until 84
-  private val broken                      = Seq(90, 91) // answered by an error: SLVERR and DECERR
+  private val broken                      = 84 until 92 // answered by an error, at every port by SLVERR and by DECERR
   private val all                         = (BigInt(1) << 512) - 1
 
-  private case class Read(line: Int, client: Int, tag: Int)
-  private case class Write(line: Int, client: Int, tag: Int, data: BigInt)
+  private case class Read(line: Int, client: Int, tag: Int, since: Int)
+  private case class Write(line: Int, client: Int, tag: Int, data: BigInt, since: Int)
 
   /** One AXI port on a memory that all share. */
   private class Port(axi: AxiPort, at: Int, random: Random, lines: mutable.Map[Int, BigInt]) {
@@ -32,6 +33,8 @@ class MemoryPortsTest extends BlockTest {
     private val datas    = mutable.Queue.empty[(BigInt, BigInt)]
     private var held     = Map.empty[String, Any]
     var crowded: Boolean = false
+    var waits: Int  = 0 // 1: what is not offered finds no ready; 2: nor does one part of a write
+    var errors: Int = 0 // answers in this cycle
 
     private def stays(name: String, offered: Boolean, ready: Boolean, what: => Any): Unit = {
       val now = if (offered) Some(what) else None
@@ -44,11 +47,12 @@ class MemoryPortsTest extends BlockTest {
       assert((a >> four.interleaveLog2) % four.ports == at, s"address ${a.toString(16)} at port $at")
       (a / 64).toInt
     }
-    private def code(line: Int): Int = broken.indexOf(line) match { case -1 => Axi.okay; case i => Axi.slave + i }
+    private def code(line: Int): Int = if (broken.contains(line)) Axi.slave + line % 2 else Axi.okay
 
     def serve(now: Int): Unit = {
-      def later = now + 2 + random.nextInt(if (crowded) 40 else 8)
+      def later = now + 1 + random.nextInt(if (crowded) 40 else 8)
       def open  = random.nextInt(if (crowded) 6 else 2) == 0
+      errors = 0
       for (
         (queue, channel, id, resp) <- Seq(
           (reads, axi.r, axi.r.bits.id, axi.r.bits.resp),
@@ -63,11 +67,18 @@ class MemoryPortsTest extends BlockTest {
           resp.poke(code(line))
           // An error comes with data of some sort.
           if (channel eq axi.r) axi.r.bits.data.poke(if (code(line) == Axi.okay) lines(line) else all)
-          if (is(channel.ready)) queue.remove(due)
-          else queue.prepend(queue.remove(due)) // what is offered stays
+          if (is(channel.ready)) {
+            queue.remove(due)
+            if (code(line) != Axi.okay) errors += 1
+          } else queue.prepend(queue.remove(due)) // what is offered stays
         }
       }
-      val Seq(ar, aw, w) = Seq.fill(3)(open)
+      val (awHeld, wHeld) = (held.contains("aw"), held.contains("w"))
+      val bothSeen        = (awHeld || places.size > datas.size) && (wHeld || datas.size > places.size)
+      val write           = waits < 2 || bothSeen
+      val ar              = open && (waits == 0 || held.contains("ar"))
+      val aw              = open && (waits == 0 || awHeld) && write
+      val w               = open && (waits == 0 || wHeld) && write
       axi.ar.ready.poke(ar)
       axi.aw.ready.poke(aw)
       axi.w.ready.poke(w)
@@ -115,25 +126,28 @@ class MemoryPortsTest extends BlockTest {
         val writes        = mutable.Map.empty[(Int, Int), Write]
         val offeredReads  = Array.fill(readers)(Option.empty[Read])
         val offeredWrites = Array.fill(writers)(Option.empty[Write])
-        // At most one request at a time that must be told of: (client, code, window offset), and whether it was.
-        var wrong                             = Option.empty[(Int, BigInt)]
-        var told                              = false
-        var answered, faults, blocked, silent = 0
+        // Requests that must be told of, as code and window offset, and whether each was: at most one at a time, or
+        // several, of which those that come in the same cycle are told by one.
+        val wrong                                       = mutable.Map.empty[(Int, BigInt), Boolean]
+        var several                                     = false
+        var told                                        = -1 // when, the last time
+        var answered, faults, blocked, silent, together = 0
+        def admits(wrongOne: Option[(Int, BigInt)]): Boolean =
+          wrongOne.forall(w => if (several) !wrong.contains(w) else wrong.isEmpty)
         def wrongRead(line: Int): Option[(Int, BigInt)] =
           if (line >= window) Some((Contract.Fault.Truncated, BigInt(line) * 64))
           else if (broken.contains(line)) {
-            Some((if (line == broken.head) Contract.Fault.Memory else Contract.Fault.Truncated, BigInt(line) * 64))
+            Some((if (line % 2 == 0) Contract.Fault.Memory else Contract.Fault.Truncated, BigInt(line) * 64))
           } else None
         def wrongWrite(line: Int): Option[(Int, BigInt)] =
           if (line < window && (line < window / 2 || shut.contains(line)))
             Some((Contract.Fault.Guard, BigInt(line) * 64))
           else wrongRead(line)
-        def over(wrongOne: Option[(Int, BigInt)], suppressed: Boolean): Unit = {
+        def over(wrongOne: Option[(Int, BigInt)], since: Int, suppressed: Boolean): Unit = {
           answered += 1
-          if (wrongOne.isDefined) {
-            assert(told || suppressed, s"seed $seed: answered before ${wrongOne.get} was told")
-            wrong = None
-            told = false
+          for (w <- wrongOne) {
+            assert(told > since || suppressed, s"seed $seed: answered before $w was told")
+            wrong -= w
           }
         }
         // Each phase ends blocked and quiet, as before a reset; in some the core is silenced on the way.
@@ -142,9 +156,12 @@ class MemoryPortsTest extends BlockTest {
           val either   = mutable.Set.empty[Any] // on their way then
           val end      = 300
           ports.foreach(_.crowded = random.nextBoolean())
+          ports.foreach(_.waits = random.nextInt(3))
+          several = phase % 2 == 1
           var t     = 0
           var quiet = false
           while (!quiet) {
+            val now = phase * 10000 + t
             if (t == 60 && phase % 3 == 2) {
               suppress = true
               either ++= reads.values ++ writes.values ++ offeredReads.toSeq.flatten ++ offeredWrites.toSeq.flatten
@@ -158,13 +175,14 @@ class MemoryPortsTest extends BlockTest {
               val exempt = c >= readers - readsExempt
               val port   = memory.io.reads(c).request
               if (offeredReads(c).isEmpty && !(stop && (exempt || !block)) && random.nextInt(3) == 0) {
-                val tag  = random.nextInt(1 << four.tagBits)
-                val line = random.nextInt(window + 8)
-                if (!reads.contains((c, tag)) && (wrongRead(line).isEmpty || wrong.isEmpty) && !block) {
-                  if (wrongRead(line).isDefined) wrong = wrongRead(line)
-                  if (line >= window || line < window / 2 || broken.contains(line)) {
-                    offeredReads(c) = Some(Read(line, c, tag))
-                  }
+                val tag = random.nextInt(1 << four.tagBits)
+                val line =
+                  if (several && random.nextBoolean()) broken(random.nextInt(broken.size))
+                  else random.nextInt(window + 8)
+                val may = line >= window || line < window / 2 || broken.contains(line)
+                if (!reads.contains((c, tag)) && admits(wrongRead(line)) && may && !block) {
+                  wrongRead(line).foreach(wrong(_) = false)
+                  offeredReads(c) = Some(Read(line, c, tag, now))
                 }
               }
               port.valid.poke(offeredReads(c).isDefined)
@@ -180,9 +198,9 @@ class MemoryPortsTest extends BlockTest {
                 val line =
                   if (random.nextInt(6) == 0) random.nextInt(window + 8) else window / 2 + random.nextInt(window / 2)
                 val busy = (writes.values.toSeq ++ offeredWrites.toSeq.flatten).exists(_.line == line)
-                if (!busy && !writes.contains((c, tag)) && (wrongWrite(line).isEmpty || wrong.isEmpty)) {
-                  if (wrongWrite(line).isDefined) wrong = wrongWrite(line)
-                  offeredWrites(c) = Some(Write(line, c, tag, BigInt(512, random)))
+                if (!busy && !writes.contains((c, tag)) && admits(wrongWrite(line))) {
+                  wrongWrite(line).foreach(wrong(_) = false)
+                  offeredWrites(c) = Some(Write(line, c, tag, BigInt(512, random), now))
                 }
               }
               port.valid.poke(offeredWrites(c).isDefined)
@@ -192,13 +210,15 @@ class MemoryPortsTest extends BlockTest {
                 port.bits.data.poke(w.data)
               }
             }
-            ports.foreach(_.serve(phase * 10000 + t))
+            ports.foreach(_.serve(now))
+            if (ports.map(_.errors).sum > 1) together += 1
 
             if (is(memory.io.fault.valid)) {
               val f    = memory.io.fault.bits
               val have = (f.code.peek().litValue.toInt, f.address.peek().litValue)
-              assert(wrong.contains(have) && !told, s"seed $seed: told of $have, wrong is $wrong")
-              told = true
+              assert(wrong.get(have).contains(false), s"seed $seed: told of $have, wrong is $wrong")
+              wrong(have) = true
+              told = now
               faults += 1
             }
             for (c <- 0 until readers) {
@@ -214,7 +234,7 @@ class MemoryPortsTest extends BlockTest {
                   data == (if (none) BigInt(0) else lines(read.line)) || (either(read) && data == lines(read.line)),
                   s"seed $seed: $read"
                 )
-                over(wrongRead(read.line), suppress && core)
+                over(wrongRead(read.line), read.since, suppress && core)
               }
             }
             for (c <- 0 until writers) {
@@ -237,7 +257,7 @@ class MemoryPortsTest extends BlockTest {
                     s"seed $seed: answered before it was written: $write"
                   )
                 }
-                over(wrongWrite(write.line), suppress && core)
+                over(wrongWrite(write.line), write.since, suppress && core)
               }
             }
             for (c <- 0 until readers; r <- offeredReads(c) if is(memory.io.reads(c).request.ready)) {
@@ -265,8 +285,8 @@ class MemoryPortsTest extends BlockTest {
           memory.clock.step(2)
         }
         assert(
-          answered > 1500 && faults > 60 && silent > 100,
-          s"seed $seed: $answered answered, $faults faults, $silent"
+          answered > 1500 && faults > 60 && silent > 100 && together > 20,
+          s"seed $seed: $answered answered, $faults faults, $silent, $together times several"
         )
       }
     }

@@ -39,7 +39,7 @@ class AxiMemory {
 
   // Parts may come and go while no access to them is under way.
   AxiMemory(const MemoryMap* parts, Timing* timing, unsigned ports, const SimulationOptions& options)
-      : parts_(parts), timing_(timing), options_(options), ports_(ports) {}
+      : parts_(parts), timing_(timing), options_(options), ports_(ports), random_(~options.seed * 2 + 1) {}
 
   bool takes_read(unsigned port, uint64_t address) { return timing_->accepts(port, address, false); }
   bool takes_write(unsigned port, uint64_t address) { return timing_->accepts(port, address, true); }
@@ -49,12 +49,12 @@ class AxiMemory {
     if (options_.on_request) options_.on_request({cycle_, port, id, address, nullptr, 0});
     // The access is over in some dozen cycles: by then the line is in this processor's cache.
     if (const MemoryPart* part = part_of(address)) __builtin_prefetch(part->window.base + (address - part->base));
-    timing_->start(port, address, false, add({port, id, address, false, {}, 0}));
+    start({port, id, address, false, {}, 0});
   }
   void write(unsigned port, uint32_t id, uint64_t address, const Line& line, uint64_t strobe) {
     if (options_.on_access) options_.on_access(address, true);
     if (options_.on_request) options_.on_request({cycle_, port, id, address, &line, strobe});
-    timing_->start(port, address, true, add({port, id, address, true, line, strobe}));
+    start({port, id, address, true, line, strobe});
   }
 
   void tick() {
@@ -87,6 +87,21 @@ class AxiMemory {
     std::deque<Read> reads;
     std::deque<Written> written;
   };
+  bool at_once() {
+    if (options_.at_once_percent == 0) return false;
+    random_ ^= random_ << 13;
+    random_ ^= random_ >> 7;
+    random_ ^= random_ << 17;
+    return (random_ >> 20) % 100 < options_.at_once_percent;
+  }
+  void start(const Access& a) {
+    const uint32_t token = add(a);
+    if (at_once()) {
+      finish(token);
+    } else {
+      timing_->start(a.port, a.address, a.write, token);
+    }
+  }
   uint32_t add(const Access& a) {
     if (free_.empty()) {
       accesses_.push_back(a);
@@ -113,6 +128,7 @@ class AxiMemory {
       counts_.writes++;
       if (inside && counts_.writes == options_.write_error_at) response = kSlaveError;
       if (a.address == options_.write_error_line) response = options_.error_response;
+      if (options_.response_of && response == kOkay) response = options_.response_of(a.address, true);
       if (response == kOkay) {
         bool page = offset < MERAPI_CONTROL_BYTES && !write_failed_;
         if (page && options_.on_page) options_.on_page(part->window.base, offset, a.line);
@@ -126,6 +142,7 @@ class AxiMemory {
       counts_.reads++;
       if (inside && counts_.reads == options_.read_error_at) response = kSlaveError;
       if (a.address == options_.read_error_line) response = options_.error_response;
+      if (options_.response_of && response == kOkay) response = options_.response_of(a.address, false);
       Read r{a.id, response, {}};
       if (response == kOkay) read_line(part->window.base + offset, &r.line);
       ports_[a.port].reads.push_back(r);
@@ -140,7 +157,7 @@ class AxiMemory {
   std::vector<Access> accesses_;
   std::vector<uint32_t> free_, finished_;
   AccessCounts counts_;
-  uint64_t looks_ = 0, cycle_ = 0;
+  uint64_t looks_ = 0, cycle_ = 0, random_;
   bool news_ = false, write_failed_ = false;
 };
 

@@ -27,6 +27,14 @@ struct PortRequest {
   uint64_t strobe;
 };
 
+// When a port is ready, if it has room. AXI lets who is asked wait for what is offered, and whoever asks may not wait
+// for the other to be ready.
+enum class Readiness : uint8_t {
+  kAlways,
+  kAfterValid,  // for what was offered in the cycle before
+  kAfterBoth,   // the same, and for either part of a write where both were, or the other has been taken
+};
+
 struct SimulationOptions {
   EngineOptions common;
   // Injected errors, for tests: the nth line read (written) answers SLVERR. 0: never.
@@ -34,6 +42,8 @@ struct SimulationOptions {
   // The line at this window offset answers `error_response` (AXI: 2 SLVERR, 3 DECERR) when it is read (written).
   uint64_t read_error_line = ~uint64_t{0}, write_error_line = ~uint64_t{0};
   uint8_t error_response = 2;
+  // The response to an access that is over, by its address; 0: as without this. For tests.
+  std::function<uint8_t(uint64_t address, bool write)> response_of;
   // The tracer's own count of events reaches the window.
   bool events = false;
   // Told of every access that a port has accepted, for tests.
@@ -46,6 +56,9 @@ struct SimulationOptions {
   std::function<void(const uint8_t* window, uint64_t address, const Line& line)> on_page;
   // Responses are withheld with this probability per cycle, for tests.
   uint32_t stall_percent = 0;
+  Readiness readiness = Readiness::kAlways;
+  // So many of the accesses are over when the memory takes them: as early as in the cycle after they left the tracer.
+  uint32_t at_once_percent = 0;
   uint64_t seed = 1;
   // Not 0: what the tracer's memories and those of its registers that have no reset hold at power-up is chosen by this,
   // in a simulation made with --x-initial unique, for tests. Otherwise they are zero.

@@ -86,6 +86,7 @@ class VerilatedPorts {
     std::deque<std::pair<uint32_t, uint64_t>> stores;
     std::deque<std::pair<Line, uint64_t>> data;
     bool r_offered = false, b_offered = false;
+    bool ar_waits = false, aw_waits = false, w_waits = false;  // offered in the last cycle and not taken
     PortRules rules;
   };
   static constexpr size_t kSkid = 4;  // accesses that a port takes before the memory does
@@ -118,6 +119,7 @@ class VerilatedPorts {
     pins.ar_ready() = s.addresses.size() < kSkid && !stalled();
     pins.aw_ready() = s.stores.size() < kSkid && !stalled();
     pins.w_ready() = s.data.size() < kSkid && !stalled();
+    if (options_.readiness != Readiness::kAlways) wait_for_valid(pins, s);
     auto& reads = memory_->reads(port);
     // What was offered stays offered.
     s.r_offered = !reads.empty() && (s.r_offered || !stalled());
@@ -136,9 +138,21 @@ class VerilatedPorts {
     }
   }
   template <typename P>
+  void wait_for_valid(P pins, const PortState& s) {
+    // Of a write whose one part has been taken the other is no longer waited for.
+    const bool both = options_.readiness != Readiness::kAfterBoth || ((s.aw_waits || s.stores.size() > s.data.size()) &&
+                                                                      (s.w_waits || s.data.size() > s.stores.size()));
+    if (!s.ar_waits) pins.ar_ready() = 0;
+    if (!s.aw_waits || !both) pins.aw_ready() = 0;
+    if (!s.w_waits || !both) pins.w_ready() = 0;
+  }
+  template <typename P>
   void sample(P pins, unsigned port) {
     PortState& s = state_[port];
     if constexpr (MERAPI_PORT_RULES) judge(pins, &s);
+    s.ar_waits = pins.ar_valid() && !pins.ar_ready();
+    s.aw_waits = pins.aw_valid() && !pins.aw_ready();
+    s.w_waits = pins.w_valid() && !pins.w_ready();
     if (pins.ar_valid() && pins.ar_ready()) {
       if (options_.on_address) options_.on_address(pins.ar_id(), pins.ar_addr(), false);
       s.addresses.push_back({pins.ar_id(), pins.ar_addr()});

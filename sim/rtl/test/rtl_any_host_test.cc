@@ -31,7 +31,9 @@ class AnyHost {
   explicit AnyHost(uint64_t seed) : random_(seed), window_(shape(&random_)) {
     make_klasses();
     for (uint32_t r = 0; r < kRegions; r++) fill(r);
-    machine_ = std::make_unique<RtlMachine>(&window_, choose_machine(chosen_preset(), &random_));
+    RtlMachineOptions options = choose_machine(chosen_preset(), &random_);
+    choose_memory(chosen_preset(), seed, &options.simulation);
+    machine_ = std::make_unique<RtlMachine>(&window_, options);
   }
   // What was wrong.
   std::string run() {

@@ -57,7 +57,8 @@ class BorderTrace {
     may_drop_ = t.no_spill || window_.shape.spill_bytes < 1 << 20;
     cycles_ = int(heap_random_.between(1, 3));
     for (int i = 0; knobs_.faults && i < 20 && !planted_; i++) planted_ = heap_.plant();
-    const DeviceMaker make = model ? DeviceMaker(merapi::sim::test::make_model_device) : rtl_devices(chosen_preset());
+    const DeviceMaker make =
+        model ? DeviceMaker(merapi::sim::test::make_model_device) : rtl_devices(chosen_preset(), {.seed = seed});
     device_ = make(&window_, &random_, t);
     host_ = &device_->host();
   }

@@ -105,7 +105,8 @@ class RtlContexts : public testing::Test {
   void run_seeds(const TraceKnobs& first, const TraceKnobs& second, unsigned uses = 2) {
     each_seed([&](uint64_t seed) {
       Random r(seed);
-      const RtlMachineOptions o = choose_machine(kPreset, &r);
+      RtlMachineOptions o = choose_machine(kPreset, &r);
+      choose_memory(kPreset, seed, &o.simulation);
       make(o.timing, o.simulation);
       machine_->run({traces(0, seed, first, uses), traces(1, seed, second, uses)});
       EXPECT_EQ(machine_->stray(), "");

@@ -40,6 +40,7 @@ class CorruptedWindow {
     if (random_.percent(33)) window_.directory()->area[MERAPI_AREA_SPILL] = {0, 0};
     allow();
     RtlMachineOptions options = choose_machine(chosen_preset(), &random_);
+    choose_memory(chosen_preset(), seed, &options.simulation);
     options.simulation.on_access = [this](uint64_t address, bool write) { judge(address, write); };
     // What a device says of itself to a host that is out of its mind need not make sense.
     options.simulation.on_page = [](const uint8_t*, uint64_t, const Line&) {};

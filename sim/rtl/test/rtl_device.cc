@@ -93,11 +93,22 @@ RtlMachineOptions choose_machine(const std::string& preset, Random* r) {
   return o;
 }
 
+void choose_memory(const std::string& preset, uint64_t seed, SimulationOptions* options) {
+  constexpr uint64_t kRecorded = 3;
+  if (preset == "sim-small" && seed <= kRecorded) return;
+  // In turns, so that two seeds have both what is usual and what is not.
+  constexpr Readiness kTurns[] = {Readiness::kAfterValid, Readiness::kAlways, Readiness::kAfterBoth};
+  Random random(~seed);
+  options->readiness = kTurns[seed % 3];
+  options->at_once_percent = seed % 4 < 2 ? 0 : uint32_t(random.between(10, 100));
+}
+
 merapi::sim::test::DeviceMaker rtl_devices(const std::string& preset, const RtlDeviceOptions& chosen) {
   return [=](Window* window, Random* r, const TraceKnobs& knobs) -> std::unique_ptr<TracedDevice> {
     if (knobs.no_spill) window->directory()->area[MERAPI_AREA_SPILL] = {0, 0};
     RtlMachineOptions options = choose_machine(preset, r);
     options.simulation.power_up = chosen.power_up;
+    if (chosen.seed != 0) choose_memory(preset, chosen.seed, &options.simulation);
     if (chosen.uneven) options.late = uneven(*window, r);
     return std::make_unique<RtlDevice>(window, options, chosen.at_end);
   };

@@ -13,7 +13,9 @@ namespace {
 
 void run_seeds(const merapi::sim::test::TraceKnobs& knobs) {
   const std::string preset = chosen_preset();
-  each_seed([&](uint64_t seed) { EXPECT_EQ(merapi::sim::test::random_trace(seed, knobs, rtl_devices(preset)), ""); });
+  each_seed([&](uint64_t seed) {
+    EXPECT_EQ(merapi::sim::test::random_trace(seed, knobs, rtl_devices(preset, {.seed = seed})), "");
+  });
 }
 
 }  // namespace

@@ -183,6 +183,12 @@ def test_any_access_fails():
     run("RtlErrors.*", "sim-small", half("sim-small"))
 
 
+@pytest.mark.parametrize("preset", [p for p in presets() if p != "sim-small"])
+def test_many_accesses_fail_at_a_time(preset):
+    """On both channels of answers, and at all ports of those that have several."""
+    run("RtlErrors.ManyAtATime", preset)
+
+
 def test_guard():
     """It skips itself where a netlist has no names left, which is so with mutants alone."""
     assert "[  SKIPPED ]" not in run("RtlGuard.*", "sim-small"), "expected the live table's addresses by their name"

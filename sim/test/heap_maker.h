@@ -87,7 +87,7 @@ class HeapMaker {
   Topology topology_;
   std::vector<Klass> klasses_;
   std::set<size_t> withdrawn_;  // of these, without a shape until it is published again
-  size_t element_ = 0;  // the list's klass
+  size_t element_ = 0;          // the list's klass
   std::map<uint64_t, size_t> by_word_;
   std::vector<MadeObject> objects_;
   std::vector<size_t> below_;  // indexes of objects below their limits

@@ -148,7 +148,8 @@ class AnyHost {
     attached_ = true;
     forget();
   }
-  // After an abort or a handshake nothing is owed, and it may be that nobody knows which cycle was the last one that began.
+  // After an abort or a handshake nothing is owed, and it may be that nobody knows which cycle was the last one that
+  // began.
   void forget() {
     answers_.forget();
     in_cycle_ = false;

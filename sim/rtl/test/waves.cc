@@ -27,7 +27,8 @@ SimulationOptions with_waves(SimulationOptions options) {
   read_number("MERAPI_WAVES_FROM", &options.waves.from);
   read_number("MERAPI_WAVES_CYCLES", &options.waves.cycles);
   std::filesystem::path path = file;
-  if (++files > 1) path.replace_filename(path.stem().string() + "-" + std::to_string(files) + path.extension().string());
+  if (++files > 1)
+    path.replace_filename(path.stem().string() + "-" + std::to_string(files) + path.extension().string());
   options.waves.file = path;
   return options;
 }

@@ -151,7 +151,7 @@ rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/filelist.f) $(RTL_VENV)/
 RTL_WAVED := $(or $(MERAPI_PRESET),sim-small)
 $(if $(filter rtl-waves,$(MAKECMDGOALS)),$(call expect_words,MERAPI_PRESET,$(rtl_tracers),presets of one tracer))
 .PHONY: rtl-waves
-rtl-waves: ## the regression's program with waveforms, rtl_test_waves (MERAPI_PRESET=, then MERAPI_WAVES=FILE with a case's command)
+rtl-waves: ## the regression's program with waveforms, rtl_test_waves (MERAPI_PRESET=; docs/simulation.md)
 	@$(MAKE) --no-print-directory rtl RTL_PRESETS='$(sort $(RTL_PRESETS) $(RTL_WAVED))' rtl_waved=$(RTL_WAVED)
 
 .PHONY: test-rtl-units

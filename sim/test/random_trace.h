@@ -24,9 +24,8 @@ struct TraceKnobs {
   bool no_spill = false;    // and no spill area: greys are dropped
   bool slow_host = false;   // leaves completions in the ring for long
   bool overwrites = false;  // the program overwrites references meanwhile, and owes what was there; without falls
-  bool redefines =
-      false;  // shapes are withdrawn and replaced in pauses, published at any time; without reclaims, falls and aborts
-  bool once = false;  // no command makes the device scan an object twice: every counter has one value
+  bool redefines = false;   // shapes are withdrawn and replaced in pauses, published always; no reclaims, falls, aborts
+  bool once = false;        // no command makes the device scan an object twice: every counter has one value
 };
 
 // What a device keeps beyond the contract; what it keeps is checked.

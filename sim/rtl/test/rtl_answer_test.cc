@@ -62,6 +62,16 @@ class RtlAnswers : public testing::Test {
     ASSERT_TRUE(until([&] { return machine_->abort_acknowledged(); }));
     machine_->run(2000);
   }
+  // Outside a cycle: commands of this one are taken and ignored.
+  void expect_late(uint32_t cycle) {
+    machine_->cycle = cycle;
+    machine_->trace(0, 1);
+    machine_->grey({window_.shape.heap_base + 64});
+    machine_->run(5000);
+    EXPECT_EQ(machine_->state(), uint32_t(MERAPI_DEVICE_STATE_READY));
+    EXPECT_EQ(machine_->executed(), machine_->produced);
+    EXPECT_FALSE(window_.marked(0, 64));
+  }
   // Runs `scenario`, which starts nothing itself, on a tracer that has begun a cycle: once to find the first write of
   // that line of the control page while `watching_`, and once more, `failing_`, with an error for this write.
   template <typename F>
@@ -309,12 +319,7 @@ TEST_F(RtlAnswers, LateCommandsAfterACycleThatDidNotBegin) {
   window_.config()->narrow_oop_shift = shift;
   abort();
   ASSERT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
-  m.cycle = replaced;
-  m.trace(0, 1);
-  m.grey({window_.shape.heap_base + 64});
-  m.run(5000);
-  EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
-  EXPECT_EQ(m.executed(), m.produced);
+  expect_late(replaced);
 }
 
 // Commands of the cycle that was aborted are late, also after a further abort, of a fault outside of any cycle.
@@ -331,14 +336,9 @@ TEST_F(RtlAnswers, LateCommandsOfAnAbortedCycle) {
       abort();
     }
     ASSERT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY));
-    m.cycle = aborted;
-    m.trace(0, 1);
-    m.grey({window_.shape.heap_base + 64});
-    m.run(5000);
-    EXPECT_EQ(m.state(), uint32_t(MERAPI_DEVICE_STATE_READY)) << "aborts after a fault: " << again;
-    EXPECT_EQ(m.executed(), m.produced);
+    SCOPED_TRACE(testing::Message() << "aborts after a fault: " << again);
+    expect_late(aborted);
     EXPECT_EQ(m.completed(), again) << "a fault's own entry alone";
-    EXPECT_FALSE(window_.marked(0, 64));
   }
 }
 

@@ -66,7 +66,7 @@ abstract class BlockTest extends AnyFunSuite with ChiselSim {
       "mirrorOffset"   -> BigInt(32),
       "heapBytes"      -> BigInt(regions) * 65536,
       "flagShift"      -> BigInt(0),
-      "flagBit"        -> BigInt(13),
+      "flagUnits"      -> BigInt(0),
       "heap"           -> BigInt(Config.heap),
       "limits"         -> BigInt(Config.limits),
       "live"           -> BigInt(Config.live),

@@ -90,7 +90,7 @@ class TraceConfig(p: TracerParameters) extends Bundle {
   val mirrorOffset   = UInt(32.W)
   val heapBytes      = UInt((p.heapAddressBits + 1).W)
   val flagShift      = UInt(5.W)  // regions per rescan flag, log2
-  val flagBit        = UInt(6.W)  // of an object: where its rescan flag begins
+  val flagUnits      = UInt(5.W)  // units of 64 KiB (Region) per rescan flag, log2
   val heap           = UInt(p.lineAddress.W)
   val limits         = UInt(p.lineAddress.W)
   val live           = UInt(p.lineAddress.W)
@@ -106,12 +106,15 @@ class TraceConfig(p: TracerParameters) extends Bundle {
   def scaled(value: UInt): UInt = Word.shiftUp(value(31, 0).pad(64), narrowShift)
 
   /** Number of the mark bit of an object. */
-  def markBit(obj: UInt): UInt = (obj >> (alignmentLog2 - 3.U)(2, 0))(p.objectBits - 1, 0)
+  def markBit(obj: UInt): UInt = bitAt(obj).take(p.objectBits)
+
+  /** The same of any word of the heap, and of what is after the last. */
+  def bitAt(word: UInt): UInt = word >> (alignmentLog2 - 3.U)(2, 0)
 
   /** Object of a mark bit. */
   def objectOf(bit: UInt): UInt   = Word.shiftUp(bit.pad(p.objectBits), (alignmentLog2 - 3.U)(2, 0))
   def region(obj: UInt): UInt     = Region.of(p, obj, regionLog2)
-  def rescanFlag(obj: UInt): UInt = (obj >> flagBit)(p.flagLog2 - 1, 0)
+  def rescanFlag(obj: UInt): UInt = (Region.unit(obj) >> flagUnits).take(p.flagLog2)
 }
 
 /** A marked object whose references are to be read. `count`: its words are not in the live table yet. */
@@ -140,8 +143,20 @@ class Deferred(p: TracerParameters) extends Bundle {
 
 object Region {
 
+  /** Smallest regions, in bytes. Shifts by what a region may have beyond that need fewer steps. */
+  val unitLog2 = 16
+
+  /** How many of the smallest a region is, log2. */
+  def units(regionLog2: UInt): UInt = (regionLog2 - unitLog2.U)(4, 0)
+
+  /** Number of the smallest region that an object, which counts words, would be in. */
+  def unit(obj: UInt): UInt = obj >> (unitLog2 - 3)
+
   /** Region of an object. */
-  def of(p: TracerParameters, obj: UInt, regionLog2: UInt): UInt = (obj >> (regionLog2 - 3.U))(p.regionBits - 1, 0)
+  def of(p: TracerParameters, obj: UInt, regionLog2: UInt): UInt = (unit(obj) >> units(regionLog2)).take(p.regionBits)
+
+  /** First byte of a region, as wide as that of any. */
+  def start(region: UInt, regionLog2: UInt): UInt = Word.shiftUp(Cat(region, 0.U(unitLog2.W)), units(regionLog2))
 }
 
 object Bank {

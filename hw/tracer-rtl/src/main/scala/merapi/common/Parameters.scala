@@ -83,7 +83,7 @@ case class TracerParameters(
     /** Klass words whose report is remembered (tracer-wide); a power of two. */
     seenKlasses: Int = 256,
     /** Cycles from the end of a look at the host's requests to the next one, at most, while there is work. */
-    pollInterval: Int = 96
+    pollInterval: Int = 64
 ) {
   private def holds(rule: Boolean, what: => String): Unit = require(rule, s"preset $name: $what")
   private def powersOfTwo(least: Int, fields: (Int, String)*): Unit = fields.foreach { case (n, what) =>

@@ -4,7 +4,7 @@ package merapi.control
 import chisel3._
 import chisel3.util._
 
-import merapi.common.{Contract, FaultReport, ReadPort, TraceConfig, TracerParameters}
+import merapi.common.{Contract, FaultReport, ReadPort, Region, TraceConfig, TracerParameters}
 import merapi.primitives.Word
 
 /** An area of the window in lines; without a place, both are zero. */
@@ -289,11 +289,11 @@ class ConfigLatch(p: TracerParameters) extends Module {
   c.flagShift := kept(
     PriorityEncoder((p.flagLog2 to p.regionBits).map(i => !lastRegion(p.regionBits, i).orR) :+ true.B)
   )
-  c.flagBit := kept(regionLog2(5, 0) - 3.U + c.flagShift)
-  c.heap    := areas(A.Heap).first
-  c.limits  := areas(A.Limits).first
-  c.live    := areas(A.Live).first
-  c.bitmap  := areas(A.Bitmap0).first
+  c.flagUnits := kept(Region.units(regionLog2) + c.flagShift)
+  c.heap      := areas(A.Heap).first
+  c.limits    := areas(A.Limits).first
+  c.live      := areas(A.Live).first
+  c.bitmap    := areas(A.Bitmap0).first
   when(io.bitmap(0)) { c.bitmap := areas(A.Bitmap1).first }
   c.shapes         := areas(A.Shapes).first
   c.shapesLog2     := kept(Log2(areas(A.Shapes).count).take(5))

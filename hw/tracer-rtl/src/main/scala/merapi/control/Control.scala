@@ -97,7 +97,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val hold     = paused || faulted || pending || !attached
   val draining = state.isOneOf(State.Kill, State.KillDone, State.Drain, State.Flush, State.PauseDone, State.Swept)
   val killing  = state.isOneOf(State.Kill, State.KillDone)
-  io.orders.hold := hold || resumed || draining || state.isOneOf(State.WritePage, State.WriteWait)
+  io.orders.hold := hold || resumed || draining
   // What the core says of its rest is two cycles old, and it must have been held since: between a resume and a FENCE that
   // waited in hand it is not, for a cycle.
   private val held = RegNext(io.orders.hold, false.B) && RegNext(RegNext(io.orders.hold, false.B), false.B)

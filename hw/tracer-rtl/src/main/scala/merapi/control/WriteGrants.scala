@@ -45,10 +45,11 @@ class WriteGrants(p: TracerParameters) extends Module {
   grant(5, io.clearing, target.first, target.count)
 
   // A region's bits fill whole lines.
-  val linesLog2 = c.regionLog2 - c.alignmentLog2 - 9.U
-  val payload   = io.command.payload
-  io.range.first := target.first + Word.shiftUp(payload(0).take(p.lineAddress), linesLog2)
-  io.range.count := Word.shiftUp(payload(1).take(p.lineAddress), linesLog2)
+  val linesLog2 = (c.regionLog2 - c.alignmentLog2 - 9.U)(4, 0)
+  // Right when the command is (CommandCheck).
+  private def regions(i: Int): UInt = io.command.payload(i).take(p.regionBits + 1).pad(p.lineAddress)
+  io.range.first := target.first + Word.shiftUp(regions(0), linesLog2)
+  io.range.count := Word.shiftUp(regions(1), linesLog2)
   when(io.command.opcode === Op.BeginCycle.U) {
     io.range.first := c.live
     io.range.count := (c.regionCount +& 7.U) >> 3

@@ -115,14 +115,15 @@ class ShapeWalker(p: TracerParameters) extends Module {
   }
   pick.io.out.ready := state === State.Idle
 
-  val c       = io.config
+  val c = io.config
+  // A table has at least a page of slots, more than are probed.
+  private val mostSlotsLog2 = log2Ceil(Contract.TableEntriesMax)
+  require(Contract.AreaAlignment >= Contract.ShapeProbeLimit * Contract.LineBytes)
   val folded  = Reg(UInt(32.W))
   val product = Reg(UInt(32.W))
   val bytes   = Reg(UInt(2.W))
-  val home    = RegNext(product >> (32.U - c.shapesLog2))
+  val home    = RegNext((product >> (32 - mostSlotsLog2)) >> (mostSlotsLog2.U - c.shapesLog2)(4, 0))
   val mask    = RegNext(((1.U(32.W) << c.shapesLog2) - 1.U)(31, 0))
-  val small   = c.shapesLog2 < log2Ceil(Contract.ShapeProbeLimit.toInt).U
-  val last    = RegNext(Mux(small, mask, (Contract.ShapeProbeLimit - 1).U))
   val freeTag = PriorityEncoder(~used)
   val special = ask.klass === Contract.ShapeKeyEmpty.U || ask.klass.andR
 
@@ -254,7 +255,7 @@ class ShapeWalker(p: TracerParameters) extends Module {
     val room = ScanJob.slots(p) - Shape.placeInLine(place)
     shapeNow.blocks.zip(inUse).map { case (b, u) => u && b.end > room.U }.reduce(_ || _)
   }).asUInt
-  val ends = judged && (isKlass || isEmpty || probe === last)
+  val ends = judged && (isKlass || isEmpty || probe === (Contract.ShapeProbeLimit - 1).U)
   onward.valid      := judged && !ends
   onward.bits.tag   := judgeTag
   onward.bits.probe := probe + 1.U

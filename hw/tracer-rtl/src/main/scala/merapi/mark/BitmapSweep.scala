@@ -79,15 +79,14 @@ class BitmapSweep(p: TracerParameters) extends Module {
     missing := missing & ~UIntToOH(fillAt, rows)
   }
 
-  val start        = Word.shiftUp(Cat(region, 0.U(16.W)), (c.regionLog2 - 16.U)(4, 0))
+  val start        = Region.start(region, c.regionLog2)
   private val read = limits.read(placeOf(region))
   val limit        = LimitFill.of(p, read.value, region)
   val good         = LimitFill.of(p, read.good, region).asBool
   io.fault.valid := state === State.Judge && !good
   io.fault.bits  := FaultReport(Contract.Fault.BadConfig, Cat(c.limits, 0.U(6.W)) + Cat(region, 0.U(3.W)), limit)
 
-  // Bits [firstBit, endBit) of this region; lines are asked for and used in order.
-  val firstBit = Reg(UInt((p.objectBits + 1).W))
+  // Bits of this region, from a line's first to `endBit`, exclusive; lines are asked for and used in order.
   val endBit   = Reg(UInt((p.objectBits + 1).W))
   val asked    = Reg(UInt(bitLine.W))                 // next line to ask for
   val used     = Reg(UInt(bitLine.W))                 // next line to use
@@ -134,17 +133,15 @@ class BitmapSweep(p: TracerParameters) extends Module {
     bitsLine := used
     used     := used + 1.U
   }
-  // Of a word's bits those of the region.
-  val nextAt    = Cat(bitsLine, PriorityEncoder(some))
-  val firstWord = firstBit >> 6
-  val endWord   = endBit >> 6
-  val ones      = Fill(64, 1.U(1.W))
-  val beyond    = Word.shiftUp(ones, endBit(5, 0))
-  val from      = Mux(nextAt < firstWord, 0.U, Mux(nextAt === firstWord, Word.shiftUp(ones, firstBit(5, 0)), ones))
-  val to        = Mux(nextAt < endWord, ones, Mux(nextAt === endWord, ~beyond, 0.U))
-  val takeBit   = word =/= 0.U && (!mark.valid || taken)
+  // Of a word's bits those below the limit.
+  val nextAt  = Cat(bitsLine, PriorityEncoder(some))
+  val endWord = endBit >> 6
+  val ones    = Fill(64, 1.U(1.W))
+  val beyond  = Word.shiftUp(ones, endBit(5, 0))
+  val to      = Mux(nextAt < endWord, ones, Mux(nextAt === endWord, ~beyond, 0.U))
+  val takeBit = word =/= 0.U && (!mark.valid || taken)
   when(word === 0.U && some.orR) {
-    word   := bits(PriorityEncoder(some)) & from & to
+    word   := bits(PriorityEncoder(some)) & to
     wordAt := nextAt
     some   := some & (some - 1.U)
   }.elsewhen(takeBit) { word := word & (word - 1.U) }
@@ -177,10 +174,9 @@ class BitmapSweep(p: TracerParameters) extends Module {
     }
     is(State.WaitLimit) { when(missing === 0.U) { state := State.Judge } }
     is(State.Judge) {
-      val firstUnit = start >> c.alignmentLog2
-      val endUnit   = limit >> c.alignmentLog2
-      firstBit := firstUnit.take(p.objectBits + 1)
-      endBit   := endUnit.take(p.objectBits + 1)
+      val firstUnit = c.bitAt(start >> 3)
+      val endUnit   = c.bitAt((limit >> 3).take(p.objectBits + 1))
+      endBit := endUnit
       // A region begins with a line of its own (docs/contract.md): an empty one has none.
       last  := Mux(good, (endUnit + 511.U) >> 9, firstUnit >> 9).take(bitLine)
       state := State.Resume

@@ -5,7 +5,7 @@ import chisel3._
 import chisel3.experimental.noPrefix
 import chisel3.util._
 
-import merapi.common.{ReadPort, TraceConfig, TracerParameters}
+import merapi.common.{ReadPort, Region, TraceConfig, TracerParameters}
 import merapi.primitives.{EpochSweep, RoundArbiter, SureFifo, Word}
 
 /** A row of limits (`limitsTogether` regions behind each other) on its way into the copies of all checkers, or a row of
@@ -152,13 +152,12 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
     private val values = (0 until places).map(_ * p.limitsTogether + i).map(k => limits(64 * k + 63, 64 * k))
     private val place  = Cat(at, i.U(log2Ceil(p.limitsTogether).W))
     val value          = VecInit(values)(at)
-    val start =
-      Word.shiftUp(Cat(0.U(1.W), line, place, 0.U(16.W)), (io.config.regionLog2 - 16.U)(4, 0)) // of the region
-    val far      = RegNext((value >> offsetBits).orR)
-    val distance = RegNext(value(offsetBits - 1, 0) -& start) // negative in its top bit
-    val kept     = RegNext(value)
-    val aligned  = (kept(7, 0) & ((1.U(8.W) << io.config.alignmentLog2) - 1.U)(7, 0)) === 0.U
-    def good     = !far && !distance(offsetBits) && distance(offsetBits - 1, 0) <= bytes && aligned
+    val start          = Region.start(Cat(0.U(1.W), line, place), io.config.regionLog2)
+    val far            = RegNext((value >> offsetBits).orR)
+    val distance       = RegNext(value(offsetBits - 1, 0) -& start) // negative in its top bit
+    val kept           = RegNext(value)
+    val aligned        = (kept(7, 0) & ((1.U(8.W) << io.config.alignmentLog2) - 1.U)(7, 0)) === 0.U
+    def good           = !far && !distance(offsetBits) && distance(offsetBits - 1, 0) <= bytes && aligned
   }
   private val judged = noPrefix { Seq.tabulate(p.limitsTogether)(new Judged(_)) }
   val region         = RegNext(Cat(line, at, 0.U(log2Ceil(p.limitsTogether).W)))

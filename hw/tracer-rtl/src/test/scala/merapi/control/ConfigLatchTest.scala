@@ -292,7 +292,7 @@ class ConfigLatchTest extends BlockTest {
     val shift = c.flagShift.peek().litValue.toInt
     assert((of.regions - 1) >> shift < p.rescanFlags, s"$what: flag shift $shift")
     assert(shift == 0 || (of.regions - 1) >> (shift - 1) >= p.rescanFlags, s"$what: flag shift $shift")
-    same(c.flagBit, of.region - 3 + shift, "flag bit")
+    same(c.flagUnits, of.region - 16 + shift, "units of a flag")
     same(c.heap, line(A.Heap), "heap")
     same(c.limits, line(A.Limits), "limits")
     same(c.live, line(A.Live), "live")

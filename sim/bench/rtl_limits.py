@@ -82,7 +82,7 @@ def one_channel(mine, real):
         values = [r["ratio"] for r in mine if r["kind"] == kind]
         if values:
             found.append(ratio("ddr4-1ch", f"{kind} windows", values, least))
-    # From when the tracer sees the request: it looks again 96 cycles after a look has ended, every 113 to 182 cycles.
+    # From when the tracer sees the request: it looks again 64 cycles after a look has ended.
     pauses = [r["pause_cycles"] for r in mine if r["pause_cycles"]]
     if pauses:
         worst = max(pauses) / CLOCK_HZ * 1e6

@@ -14,6 +14,7 @@
 #include "sim/rtl/simulation.h"
 #include "sim/rtl/timing.h"
 #include "sim/rtl/window_access.h"
+#include "sim/rtl/xorshift.h"
 
 namespace merapi::sim::rtl {
 
@@ -87,16 +88,9 @@ class AxiMemory {
     std::deque<Read> reads;
     std::deque<Written> written;
   };
-  bool at_once() {
-    if (options_.at_once_percent == 0) return false;
-    random_ ^= random_ << 13;
-    random_ ^= random_ >> 7;
-    random_ ^= random_ << 17;
-    return (random_ >> 20) % 100 < options_.at_once_percent;
-  }
   void start(const Access& a) {
     const uint32_t token = add(a);
-    if (at_once()) {
+    if (random_.percent(options_.at_once_percent)) {
       finish(token);
     } else {
       timing_->start(a.port, a.address, a.write, token);
@@ -157,7 +151,8 @@ class AxiMemory {
   std::vector<Access> accesses_;
   std::vector<uint32_t> free_, finished_;
   AccessCounts counts_;
-  uint64_t looks_ = 0, cycle_ = 0, random_;
+  uint64_t looks_ = 0, cycle_ = 0;
+  Xorshift random_;
   bool news_ = false, write_failed_ = false;
 };
 

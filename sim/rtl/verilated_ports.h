@@ -11,6 +11,7 @@
 
 #include "sim/rtl/axi_memory.h"
 #include "sim/rtl/port_rules.h"
+#include "sim/rtl/xorshift.h"
 
 #ifndef MERAPI_PORT_RULES
 #define MERAPI_PORT_RULES 0
@@ -96,13 +97,7 @@ class VerilatedPorts {
     [&]<unsigned... n>(std::integer_sequence<unsigned, n...>) { (f(Pins<V, n>{*v_}, n), ...); }
     (std::make_integer_sequence<unsigned, kPorts>{});
   }
-  bool stalled() {
-    if (options_.stall_percent == 0) return false;
-    random_ ^= random_ << 13;
-    random_ ^= random_ >> 7;
-    random_ ^= random_ << 17;
-    return (random_ >> 20) % 100 < options_.stall_percent;
-  }
+  bool stalled() { return random_.percent(options_.stall_percent); }
   template <typename P>
   void drive(P pins, unsigned port) {
     PortState& s = state_[port];
@@ -191,7 +186,7 @@ class VerilatedPorts {
   AxiMemory* const memory_;
   const SimulationOptions options_;
   PortState state_[kPorts];
-  uint64_t random_;
+  Xorshift random_;
 };
 
 }  // namespace merapi::sim::rtl

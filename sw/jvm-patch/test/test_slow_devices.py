@@ -141,12 +141,12 @@ def test_what_waits_for_a_slow_device(java, rogue_program, classes, runs, tmp_pa
 
 
 def beside_a_slow_device(java, device, classes, runs, tmp_path, until, *more):
-    """A program that fills its heap with garbage again and again, until its log has so many records of a kind."""
+    """A program that fills its heap with garbage again and again, until its log satisfies a condition."""
     program, finished = "SteadyGarbage", tmp_path / "finished"
     arguments = ["cycles=100000", f"until={finished}", *more]
     given = jvm_harness.programs()[program].flags
     run = start(runs, java, device, classes, tmp_path, *arguments, program=program, given=given)
-    run.wait_count(*until, 120)
+    run.wait_for(*until)
     finished.touch()
     result = run.finish(60)
     jvm_harness.check_ok(result)
@@ -157,7 +157,8 @@ def test_a_device_that_is_too_slow(java, rogue_program, classes, runs, tmp_path)
     """The heap is full before it is done, in five cycles. Marking is on the CPU more and more of the time; the device
     is used again when it is fast enough."""
     with rogue(rogue_program, tmp_path, "slow", "--times", "5") as device:
-        result = beside_a_slow_device(java, device, classes, runs, tmp_path, ("traces", 2))
+        until = (lambda log: len(log.traces) >= 2, 120, "two traces")
+        result = beside_a_slow_device(java, device, classes, runs, tmp_path, until)
     jvm_harness.check_verified(result)
     assert {f["reason"] for f in result.log.fallbacks} == {"device too slow"}, result.describe("another reason")
     jvm_harness.check_abandoned(result, at_least=4)
@@ -170,11 +171,16 @@ def test_a_device_that_is_too_slow(java, rogue_program, classes, runs, tmp_path)
 
 def test_a_device_that_is_too_slow_for_a_heap_that_is_full_soon(java, rogue_program, classes, runs, tmp_path):
     """A marking on the CPU may be quicker: such cycles count less, and not nothing."""
+
+    def soon(log):
+        # The JVM's own border is half a second. On a busy machine the heap is full later, now and then.
+        filled = [float(f["detail"].split("after ")[1].split()[0]) for f in log.fallbacks]
+        return len(filled) >= 2 and min(filled) < 500
+
     with rogue(rogue_program, tmp_path, "slow", "--times", "-1") as device:
-        result = beside_a_slow_device(java, device, classes, runs, tmp_path, ("fallbacks", 2), "count=315000")
+        until = (soon, 120, "two fallbacks, one of them of cycles in which the heap was full soon")
+        result = beside_a_slow_device(java, device, classes, runs, tmp_path, until, "count=315000")
     assert {f["reason"] for f in result.log.fallbacks} == {"device too slow"}, result.describe("another reason")
-    filled = [float(f["detail"].split("after ")[1].split()[0]) for f in result.log.fallbacks]
-    assert min(filled) < 500, result.describe(f"the heap was full after {filled} ms")
     assert result.log.gc_ids("remark"), result.describe("no marking was finished on the CPU")
 
 

@@ -101,12 +101,12 @@ void Context::run() {
   } catch (const std::exception& e) {
     spdlog::error("{}: {}", name_, e.what());
   }
-  EngineStatus s = status();
-  spdlog::info("{}: ended ({}); {} cycles, {} objects marked, {} faults", name_, end_name(end), s.cycles_begun,
-               s.objects_marked, s.faults);
   guard_.reset();
   merapi_lease_end(lease_);
   lease_ = nullptr;
+  EngineStatus s = status();
+  spdlog::info("{}: ended ({}); {} cycles, {} objects marked, {} faults", name_, end_name(end), s.cycles_begun,
+               s.objects_marked, s.faults);
   end_.store(end, std::memory_order_release);
   uint64_t one = 1;
   if (write(wake_fd_, &one, sizeof one) != sizeof one) spdlog::debug("{}: nobody to tell", name_);

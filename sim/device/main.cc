@@ -1,15 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // merapi-device: stands in for a tracer board. See merapi-device.1.
-#include <spdlog/sinks/stdout_color_sinks.h>
 #include <spdlog/spdlog.h>
 
 #include <cstring>
 #include <exception>
+#include <memory>
 #include <stdexcept>
 #include <string>
 #include <thread>
 
+#include "sim/device/log_output.h"
 #include "sim/device/options.h"
 #include "sim/device/scheduling.h"
 #include "sim/device/server.h"
@@ -28,6 +29,20 @@ void require_realtime() {
                            "'; run as root, grant CAP_SYS_NICE or raise 'ulimit -r', or leave the option out");
 }
 
+int serve(const merapi::sim::DeviceOptions& options, merapi::sim::LogOutput* log) {
+  try {
+    if (options.realtime) require_realtime();
+    if (options.engine == "rtl") {
+      merapi::sim::RtlChoice choice = merapi::sim::choose_rtl(options.rtl);
+      spdlog::info("simulating {} with memory {}", choice.preset, choice.memory_name);
+    }
+    return merapi::sim::Server(options, log).run();
+  } catch (const std::exception& e) {
+    spdlog::error("{}", e.what());
+    return merapi::sim::kExitServe;
+  }
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -38,18 +53,10 @@ int main(int argc, char** argv) {
   int code = 0;
   if (!merapi::sim::parse_options(argc, argv, &options, &code))
     return merapi::cli::written("merapi-device", code, merapi::sim::kExitServe);
-  spdlog::set_default_logger(spdlog::stderr_color_mt("merapi-device"));
+  const auto log = std::make_shared<merapi::sim::LogOutput>();
+  spdlog::set_default_logger(std::make_shared<spdlog::logger>("merapi-device", log));
   spdlog::set_level(spdlog::level::from_str(options.log_level));
-  spdlog::flush_on(spdlog::level::info);
-  try {
-    if (options.realtime) require_realtime();
-    if (options.engine == "rtl") {
-      merapi::sim::RtlChoice choice = merapi::sim::choose_rtl(options.rtl);
-      spdlog::info("simulating {} with memory {}", choice.preset, choice.memory_name);
-    }
-    return merapi::sim::Server(options).run();
-  } catch (const std::exception& e) {
-    spdlog::error("{}", e.what());
-    return merapi::sim::kExitServe;
-  }
+  code = serve(options, log.get());
+  log->finish(merapi::sim::kReaderPatience);
+  return code;
 }

@@ -22,17 +22,20 @@ constexpr std::chrono::milliseconds kAcceptPause{100};
 // Hosts taken or refused before signals and windows that have ended get their turn: there may be new ones without end.
 constexpr int kHostsAtOnce = 64;
 
-// Of who reads the last lines.
-constexpr std::chrono::milliseconds kReaderPatience{100};
-
 // merapi_accept: hosts wait, none was refused.
 bool is_exhaustion(int status) {
   return status == -EMFILE || status == -ENFILE || status == -ENOMEM || status == -ENOBUFS;
 }
 
+void wake(int fd) {
+  const uint64_t one = 1;
+  // Full: it is awake.
+  [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);
+}
+
 }  // namespace
 
-Server::Server(const DeviceOptions& options) : options_(options), printer_(options.json) {
+Server::Server(const DeviceOptions& options, LogOutput* log) : options_(options), log_(log), printer_(options.json) {
   // Before any thread starts: all of them inherit the mask, so that signals arrive at signal_fd_ alone.
   sigset_t mask;
   sigemptyset(&mask);
@@ -42,6 +45,7 @@ Server::Server(const DeviceOptions& options) : options_(options), printer_(optio
   signal_fd_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (signal_fd_ < 0 || wake_fd_ < 0) throw std::runtime_error(std::string("signalfd or eventfd: ") + strerror(errno));
+  log_->set_wake([fd = wake_fd_] { wake(fd); });
 }
 
 Server::~Server() {
@@ -49,6 +53,7 @@ Server::~Server() {
   for (auto& c : contexts_) c->stop();
   contexts_.clear();
   merapi_listener_close(listener_);
+  log_->set_wake(nullptr);
   if (signal_fd_ >= 0) close(signal_fd_);
   if (wake_fd_ >= 0) close(wake_fd_);
 }
@@ -152,16 +157,18 @@ int Server::run() {
   for (;;) {
     const int timeout = patience();
     const bool listens = listener_ != nullptr && timeout <= 0;
-    EventOutput* const output = printer_.output();
-    pollfd fds[4] = {{signal_fd_, POLLIN, 0},
+    LineOutput* const output = printer_.output();
+    pollfd fds[5] = {{signal_fd_, POLLIN, 0},
                      {wake_fd_, POLLIN, 0},
                      {listens ? merapi_listener_fd(listener_) : -1, POLLIN, 0},
-                     {output->pending() ? output->fd() : -1, POLLOUT, 0}};
-    if (poll(fds, 4, listens ? -1 : timeout) < 0 && errno != EINTR) {
+                     {output->pending() ? output->fd() : -1, POLLOUT, 0},
+                     {log_->fd(), POLLOUT, 0}};
+    if (poll(fds, 5, listens ? -1 : timeout) < 0 && errno != EINTR) {
       spdlog::error("poll: {}", strerror(errno));
       return kExitServe;
     }
     if (fds[3].revents != 0) output->send();
+    if (fds[4].revents != 0) log_->send();
     if (fds[0].revents != 0 && !handle_signal()) {
       printer_.status(contexts_);
       return kExitClean;

@@ -11,6 +11,7 @@
 
 #include "merapi/merapi.h"
 #include "sim/device/context.h"
+#include "sim/device/log_output.h"
 #include "sim/device/options.h"
 #include "sim/device/status.h"
 
@@ -18,7 +19,8 @@ namespace merapi::sim {
 
 class Server {
  public:
-  explicit Server(const DeviceOptions& options);
+  // What `log` could not send is sent while this runs.
+  Server(const DeviceOptions& options, LogOutput* log);
   ~Server();
   // Until SIGTERM or SIGINT. Returns the exit code.
   int run();
@@ -35,6 +37,7 @@ class Server {
   bool handle_signal();
 
   const DeviceOptions& options_;
+  LogOutput* const log_;
   StatusPrinter printer_;
   merapi_listener* listener_ = nullptr;
   int signal_fd_ = -1;

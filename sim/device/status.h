@@ -4,12 +4,14 @@
 #ifndef MERAPI_SIM_DEVICE_STATUS_H_
 #define MERAPI_SIM_DEVICE_STATUS_H_
 
+#include <unistd.h>
+
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "sim/device/context.h"
-#include "sim/device/event_output.h"
+#include "sim/device/line_output.h"
 
 namespace merapi::sim {
 
@@ -22,13 +24,13 @@ class StatusPrinter {
   void ended(const Context& context);
   // All contexts: on SIGUSR1 and at the end. Only with --json.
   void status(const std::vector<std::unique_ptr<Context>>& contexts);
-  EventOutput* output() { return &output_; }
+  LineOutput* output() { return &output_; }
 
  private:
   void print(const std::string& line);
 
   const bool json_;
-  EventOutput output_;
+  LineOutput output_{STDOUT_FILENO};
   uint64_t lost_ = 0;  // events that nobody took, since the last one that somebody did
 };
 

@@ -1,13 +1,18 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the device process prints for programs: nobody waits for its reader, and it is text whatever paths are."""
 
+import contextlib
+import fcntl
 import json
 import os
+import re
 import resource
 import select
 import signal
+import socket
 import subprocess
 import time
+from pathlib import Path
 
 from device_processes import binary, finish, processor_seconds
 from native_fixtures import wait_until
@@ -36,6 +41,67 @@ def test_a_reader_that_stopped_reading_stops_nothing(probes, folder):
     with open(out) as lines:
         events = [json.loads(line) for line in lines.read().splitlines(keepends=True) if line.endswith("\n")]
     assert events[0]["event"] == "ready"
+
+
+@contextlib.contextmanager
+def log_that_nobody_reads(folder):
+    """A device, and where its log can be read once somebody does; a page of it is taken before."""
+    out, end = os.pipe()
+    fcntl.fcntl(end, fcntl.F_SETPIPE_SZ, 4096)
+    command = [binary("merapi-device"), "--model", "--socket", folder / "s"]
+    device = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=end)
+    os.close(end)
+    with open(out, "rb", buffering=0) as log:
+        try:
+            wait_until((folder / "s").exists)
+            yield device, log
+        finally:
+            device.kill()
+            device.wait(10)
+
+
+def refuse(path, count):
+    """Connections that are no hosts, each of which the log tells."""
+    for _ in range(count):
+        with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as host:
+            host.connect(str(path))
+            host.send(b"?")
+
+
+def test_a_log_that_nobody_reads_stops_nothing(probes, folder):
+    """Contexts waited for its reader: they served no host, and kept the memory of those that had ended."""
+    with log_that_nobody_reads(folder) as (device, log):
+        refuse(folder / "s", 100)  # some 10 KB
+        for seed in range(3):
+            code, result = finish(probes(f"device:{folder}/s", "--seed", seed))
+            assert code == 0, result
+        maps = Path(f"/proc/{device.pid}/maps")
+        wait_until(lambda: "memfd:" not in maps.read_text())
+        device.terminate()
+        assert device.wait(20) == 0
+        assert b"a window was refused" in log.read().splitlines()[0]
+
+
+def test_lines_of_the_log_that_nobody_took_are_counted(folder):
+    """Once somebody reads again; what was kept comes first, and whole."""
+    with log_that_nobody_reads(folder) as (device, log):
+        refuse(folder / "s", 12000)  # more than the megabyte that is kept
+        refused = lost = 0
+        while refused + lost < 12000:
+            if not select.select([log], [], [], 0.2)[0]:
+                refuse(folder / "s", 1)  # what was lost is told before the next line
+            line = log.readline().decode()
+            assert line.endswith("\n"), line
+            if told := re.fullmatch(r"(\d+) lines of the log were lost: nobody took them\n", line):
+                lost += int(told[1])
+            else:
+                assert "a window was refused" in line, line
+                refused += 1
+        assert refused > 5000
+        assert lost > 0
+        device.terminate()
+        assert "ending: signal" in log.read().decode()
+        assert device.wait(20) == 0
 
 
 def test_events_that_nobody_took_are_counted(folder):

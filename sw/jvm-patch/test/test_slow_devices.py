@@ -1,18 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a device costs that is slow, stopped or given up: memory of the JVM and of the window, and the time of pauses
-and of the JVM's end."""
+"""What a device costs that is slow, stopped or given up: memory of the JVM, and the time of pauses and of the JVM's
+end."""
 
 import itertools
-import os
 import re
 import time
-from pathlib import Path
 
 import jvm_harness
 import pytest
 from rogue_runs import SILENT, check_told, rogue, start
-
-MIB = 1 << 20
 
 
 def exit_beside_a_stopped_device(java, rogue_program, classes, runs, folder, *more):
@@ -182,44 +178,3 @@ def test_a_device_that_is_too_slow_for_a_heap_that_is_full_soon(java, rogue_prog
         result = beside_a_slow_device(java, device, classes, runs, tmp_path, until, "count=315000")
     assert {f["reason"] for f in result.log.fallbacks} == {"device too slow"}, result.describe("another reason")
     assert result.log.gc_ids("remark"), result.describe("no marking was finished on the CPU")
-
-
-def bitmap_ranges(folder):
-    """{name: (address, bytes)} of the mark bitmaps, by what the JVM logs of their pages."""
-    pattern = r"(Prev|Next) Bitmap: .* base=(0x[0-9a-f]+).* size=(\d+)M"
-    found = re.findall(pattern, (folder / "pages.log").read_text())
-    return {name: (int(base, 16), int(size) * MIB) for name, base, size in found}
-
-
-def filled_beside_heap(run, heap_bytes):
-    """How many bytes of a JVM's window are no holes, the heap apart."""
-    (offset,) = re.findall(r"heap at offset (\d+) mapped at", run.log().text("gc,merapi"))
-    files = Path(f"/proc/{run.pid}/fd").iterdir()
-    (window,) = [file for file in files if os.readlink(file).startswith("/memfd:merapi-window")]
-    with open(window, "rb") as file:
-        end = os.fstat(file.fileno()).st_size
-        before = jvm_harness.data_bytes(file.fileno(), 0, int(offset))
-        behind = int(offset) + heap_bytes
-        return before + jvm_harness.data_bytes(file.fileno(), behind, end - behind)
-
-
-def test_abandoning_costs_what_is_used(java, rogue_program, classes, runs, tmp_path):
-    """Of a heap that is reserved and not in use each bitmap has 256 MiB. Private memory does not fill up with them, nor
-    do the window's holes."""
-    flags = ["-Xms64m", "-Xmx16g", f"-Xlog:pagesize=info:file={tmp_path}/pages.log"]
-    program = ["count=200", "cycles=100000", f"until={tmp_path}/finished"]
-    with rogue(rogue_program, tmp_path, "deaf") as device:
-        run = start(runs, java, device, classes, tmp_path, *program, given=flags)
-        log = run.wait_for(lambda log: any(f["abandoned"] for f in log.fallbacks), 30, "an abandoned cycle")
-        # The fallback is told before anything is done about it; the next cycle's remark comes after that.
-        abandoned = next(f["gc_id"] for f in log.fallbacks if f["abandoned"])
-        run.wait_for(lambda log: max(log.gc_ids("remark"), default=-1) > abandoned, 30, "a cycle after it")
-        ranges = bitmap_ranges(tmp_path)
-        assert {name: bytes_ for name, (_, bytes_) in ranges.items()} == {"Prev": 256 * MIB, "Next": 256 * MIB}
-        resident = {name: jvm_harness.resident_bytes(run.pid, *where) for name, where in ranges.items()}
-        filled = filled_beside_heap(run, 16 << 30)
-        (tmp_path / "finished").touch()
-        result = run.finish(60)
-        check_told(result, device, "deaf", SILENT, abandoned=True)
-    assert max(resident.values()) < 64 * MIB, result.describe(f"bytes of the bitmaps in memory: {resident}")
-    assert filled < 128 * MIB, result.describe(f"bytes of the window that are neither heap nor holes: {filled}")

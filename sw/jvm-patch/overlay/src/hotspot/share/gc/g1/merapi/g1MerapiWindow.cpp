@@ -68,6 +68,7 @@ G1MerapiWindow::G1MerapiWindow(merapi_window* window, const ReservedSpace& heap)
     _bitmap_base[i] = NULL;
     _bitmap_size[i] = 0;
     _bitmap_private[i] = false;
+    _place_freed[i] = false;
   }
 }
 
@@ -147,11 +148,10 @@ void G1MerapiWindow::note_uncommitted(char* start, size_t size) {
     Tracker tracker(Tracker::uncommit);
     tracker.record((address)start, size);
   }
-  // No object is there that a tracer would follow a reference to: such a region's
-  // limit is its start. Memory of an expander stays where it is.
-  if (start >= _instance->_heap_base && start < _instance->_heap_base + _instance->_heap_size &&
-      ::madvise(start, size, MADV_REMOVE) != 0) {
-    log_trace(gc, merapi)("Uncommitted heap stays in memory: %s", os::strerror(errno));
+  // No object is there that a tracer would follow a reference to or mark: such a
+  // region's limit is its start. Memory of an expander stays where it is.
+  if (::madvise(start, size, MADV_REMOVE) != 0) {
+    log_trace(gc, merapi)("What is uncommitted stays in memory: %s", os::strerror(errno));
   }
 }
 
@@ -365,6 +365,7 @@ bool G1MerapiWindow::make_next_private(int which) {
     return false;
   }
   _bitmap_private[which] = true;
+  _place_freed[which] = false;
   return true;
 }
 
@@ -399,7 +400,28 @@ bool G1MerapiWindow::make_previous_private(int which, char* clear) {
     }
   }
   _bitmap_private[which] = true;
+  _place_freed[which] = false;
   return true;
+}
+
+int G1MerapiWindow::clear_place(int which) {
+  merapi_area area = bitmap_area(which);
+  return G1MerapiLibrary::zero(_window, area_offset(area), G1MerapiLibrary::layout_of(_window)->area[area].size);
+}
+
+void G1MerapiWindow::free_places() {
+  // An expander's memory stays where it is, and to clear it here would be in vain.
+  const char* transport = G1MerapiLibrary::transport_name(_window);
+  if (strcmp(transport, "device") != 0 && strcmp(transport, "file") != 0) {
+    return;
+  }
+  for (int which = 0; which < 2; which++) {
+    if (_bitmap_private[which] && !_place_freed[which]) {
+      // What goes wrong shows when the bitmap is to return.
+      clear_place(which);
+      _place_freed[which] = true;
+    }
+  }
 }
 
 bool G1MerapiWindow::revoke(int next) {
@@ -419,12 +441,12 @@ bool G1MerapiWindow::prepare_return(int which) {
   merapi_error error;
   if (!ensure_attached(&error)) {
     log_debug(gc, merapi)("The next bitmap stays private: %s", error.message);
+    free_places();
     return false;
   }
   // The device has answered a new generation and holds no cycle: it writes no
   // bitmap, so the window's pages can be cleared and shown again.
-  merapi_area area = bitmap_area(which);
-  int result = G1MerapiLibrary::zero(_window, area_offset(area), G1MerapiLibrary::layout_of(_window)->area[area].size);
+  int result = clear_place(which);
   if (result != 0) {
     log_warning(gc, merapi)("The next bitmap stays private: %s", os::strerror(-result));
     return false;

@@ -42,6 +42,7 @@ class G1MerapiWindow : public CHeapObj<mtGC> {
   char*          _bitmap_base[2];   // by storage: 0 the initial prev, 1 the initial next bitmap
   size_t         _bitmap_size[2];   // mapped bytes, a multiple of MERAPI_MAPPED_ALIGNMENT
   bool           _bitmap_private[2];
+  bool           _place_freed[2];     // of a private bitmap: its place in the window
   bool           _configured;
   bool           _unanswered;       // the last handshake took all its time
 
@@ -60,6 +61,12 @@ class G1MerapiWindow : public CHeapObj<mtGC> {
   // its marks. `clear` is that next one, or NULL if something is in it.
   bool make_next_private(int which);
   bool make_previous_private(int which, char* clear);
+  // Clears the place of bitmap `which`, where it can by a hole; 0 or a negative errno.
+  int clear_place(int which);
+  // No device answers: what private bitmaps have left in a window of files or shared
+  // memory goes back to the system, once. A device that wakes meanwhile fills some
+  // pages again, which are cleared before the bitmap returns.
+  void free_places();
 
 public:
   // Opens the window that -XX:MerapiWindow names and places bitmaps and the

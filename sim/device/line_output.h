@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Lines on standard output that are never waited for: what its reader does not take now is kept, up to a bound, and
+// Lines on a standard stream that are never waited for: what its reader does not take now is kept, up to a bound, and
 // sent when there is room. Lines beyond the bound are dropped and counted.
-#ifndef MERAPI_SIM_DEVICE_EVENT_OUTPUT_H_
-#define MERAPI_SIM_DEVICE_EVENT_OUTPUT_H_
+#ifndef MERAPI_SIM_DEVICE_LINE_OUTPUT_H_
+#define MERAPI_SIM_DEVICE_LINE_OUTPUT_H_
 
 #include <chrono>
 #include <cstddef>
@@ -12,12 +12,15 @@
 
 namespace merapi::sim {
 
-class EventOutput {
+// Of who reads a program's last lines.
+inline constexpr std::chrono::milliseconds kReaderPatience{100};
+
+class LineOutput {
  public:
-  EventOutput();
-  ~EventOutput();
-  EventOutput(const EventOutput&) = delete;
-  EventOutput& operator=(const EventOutput&) = delete;
+  explicit LineOutput(int stream);
+  ~LineOutput();
+  LineOutput(const LineOutput&) = delete;
+  LineOutput& operator=(const LineOutput&) = delete;
 
   // False: it was dropped.
   bool put(const std::string& line);
@@ -31,6 +34,7 @@ class EventOutput {
 
  private:
   void forget();
+  size_t piece() const;
 
   static constexpr size_t kBound = size_t{1} << 20;
   int fd_;
@@ -42,4 +46,4 @@ class EventOutput {
 
 }  // namespace merapi::sim
 
-#endif  // MERAPI_SIM_DEVICE_EVENT_OUTPUT_H_
+#endif  // MERAPI_SIM_DEVICE_LINE_OUTPUT_H_

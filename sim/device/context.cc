@@ -2,7 +2,6 @@
 #include "sim/device/context.h"
 
 #include <spdlog/spdlog.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -61,11 +60,11 @@ const char* end_name(Context::End end) {
   return "unknown";
 }
 
-Context::Context(const DeviceOptions& options, merapi_lease* lease, std::string name, int wake_fd)
+Context::Context(const DeviceOptions& options, merapi_lease* lease, std::string name, std::function<void()> wake)
     : options_(options),
       lease_(lease),
       name_(std::move(name)),
-      wake_fd_(wake_fd),
+      wake_(std::move(wake)),
       memory_{static_cast<uint8_t*>(merapi_lease_base(lease)), merapi_lease_bytes(lease)},
       guard_(std::in_place, memory_.base, memory_.bytes),
       thread_(start_thread([this] { run(); })) {}
@@ -108,8 +107,7 @@ void Context::run() {
   spdlog::info("{}: ended ({}); {} cycles, {} objects marked, {} faults", name_, end_name(end), s.cycles_begun,
                s.objects_marked, s.faults);
   end_.store(end, std::memory_order_release);
-  uint64_t one = 1;
-  if (write(wake_fd_, &one, sizeof one) != sizeof one) spdlog::debug("{}: nobody to tell", name_);
+  wake_();
 }
 
 std::unique_ptr<Engine> Context::make() {

@@ -6,6 +6,7 @@
 #define MERAPI_SIM_DEVICE_CONTEXT_H_
 
 #include <atomic>
+#include <functional>
 #include <future>
 #include <memory>
 #include <mutex>
@@ -24,8 +25,8 @@ class Context : private EngineHost {
  public:
   enum class End { kRunning, kHostGone, kFault, kStopped };
 
-  // Owns the lease. `wake_fd` (an eventfd) is written when the context has ended by itself.
-  Context(const DeviceOptions& options, merapi_lease* lease, std::string name, int wake_fd);
+  // Owns the lease. `wake` is called, by the context's thread, when it has ended by itself.
+  Context(const DeviceOptions& options, merapi_lease* lease, std::string name, std::function<void()> wake);
   // Waits until the engine is there. Throws what was thrown instead of one. Once.
   void wait_for_engine() { engine_made_.get_future().get(); }
   // Asks the thread to stop and waits for it (at most its longest sleep, 100 ms).
@@ -50,7 +51,7 @@ class Context : private EngineHost {
   const DeviceOptions options_;
   merapi_lease* lease_;
   const std::string name_;
-  const int wake_fd_;
+  const std::function<void()> wake_;
   WindowMemory memory_;
   std::optional<MemoryGuard> guard_;  // ends before the mapping does
   std::atomic<bool> stop_{false};

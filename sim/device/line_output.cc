@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <utility>
 
 namespace merapi::sim {
 namespace {
@@ -30,7 +30,7 @@ bool has_room(int fd, int patience) {
 
 }  // namespace
 
-LineOutput::LineOutput(int stream) : fd_(open_again(stream)), own_(fd_ >= 0) {
+LineOutput::LineOutput(int stream, Lost lost) : lost_line_(std::move(lost)), fd_(open_again(stream)), own_(fd_ >= 0) {
   if (!own_) fd_ = stream;
 }
 
@@ -38,7 +38,12 @@ LineOutput::~LineOutput() {
   if (own_) close(fd_);
 }
 
-bool LineOutput::put(const std::string& line) {
+void LineOutput::put(const std::string& line) {
+  if (lost_ != 0 && keep(lost_line_(lost_))) lost_ = 0;
+  if (lost_ != 0 || !keep(line)) lost_++;
+}
+
+bool LineOutput::keep(const std::string& line) {
   if (kept_.size() - sent_ + line.size() > kBound) return false;
   kept_ += line;
   send();

@@ -8,6 +8,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <string>
 
 namespace merapi::sim {
@@ -17,13 +18,14 @@ inline constexpr std::chrono::milliseconds kReaderPatience{100};
 
 class LineOutput {
  public:
-  explicit LineOutput(int stream);
+  // `lost` makes the line that tells how many were dropped. It comes before the next one that somebody takes.
+  using Lost = std::function<std::string(uint64_t)>;
+  LineOutput(int stream, Lost lost);
   ~LineOutput();
   LineOutput(const LineOutput&) = delete;
   LineOutput& operator=(const LineOutput&) = delete;
 
-  // False: it was dropped.
-  bool put(const std::string& line);
+  void put(const std::string& line);
   // Is there more to send? Then fd() is to be polled for room, and send() called. A file whose disk is full always
   // seems to have some: -1, and the next line tries it again.
   bool pending() const { return sent_ < kept_.size(); }
@@ -33,10 +35,13 @@ class LineOutput {
   void finish(std::chrono::milliseconds patience);
 
  private:
+  bool keep(const std::string& line);
   void forget();
   size_t piece() const;
 
   static constexpr size_t kBound = size_t{1} << 20;
+  const Lost lost_line_;
+  uint64_t lost_ = 0;  // since the last line that was kept
   int fd_;
   bool own_ = false;  // a description of our own, which does not block
   std::string kept_;

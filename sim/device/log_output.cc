@@ -5,6 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include <cstdint>
 #include <string>
 #include <utility>
 
@@ -34,9 +35,13 @@ const char* colour_of(spdlog::level::level_enum level) {
   }
 }
 
+std::string lost_lines(uint64_t count) {
+  return std::to_string(count) + " lines of the log were lost: nobody took them\n";
+}
+
 }  // namespace
 
-LogOutput::LogOutput() : colours_(is_colour_terminal()), output_(STDERR_FILENO) {}
+LogOutput::LogOutput() : colours_(is_colour_terminal()), output_(STDERR_FILENO, lost_lines) {}
 
 void LogOutput::set_wake(std::function<void()> wake) {
   std::lock_guard<std::mutex> hold(mutex_);
@@ -66,8 +71,7 @@ void LogOutput::sink_it_(const spdlog::details::log_msg& message) {
     line.insert(message.color_range_end, "\033[m");
     line.insert(message.color_range_start, colour_of(message.level));
   }
-  if (lost_ != 0 && output_.put(std::to_string(lost_) + " lines of the log were lost: nobody took them\n")) lost_ = 0;
-  if (lost_ != 0 || !output_.put(line)) lost_++;
+  output_.put(line);
   if (wake_ && output_.pending()) wake_();
 }
 

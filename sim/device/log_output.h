@@ -8,7 +8,6 @@
 #include <spdlog/sinks/base_sink.h>
 
 #include <chrono>
-#include <cstdint>
 #include <functional>
 #include <mutex>
 
@@ -34,7 +33,6 @@ class LogOutput : public spdlog::sinks::base_sink<std::mutex> {
 
   const bool colours_;
   LineOutput output_;
-  uint64_t lost_ = 0;  // lines that nobody took, since the last one that somebody did
   std::function<void()> wake_;
 };
 

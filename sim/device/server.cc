@@ -27,12 +27,6 @@ bool is_exhaustion(int status) {
   return status == -EMFILE || status == -ENFILE || status == -ENOMEM || status == -ENOBUFS;
 }
 
-void wake(int fd) {
-  const uint64_t one = 1;
-  // Full: it is awake.
-  [[maybe_unused]] const ssize_t written = write(fd, &one, sizeof one);
-}
-
 }  // namespace
 
 Server::Server(const DeviceOptions& options, LogOutput* log) : options_(options), log_(log), printer_(options.json) {
@@ -45,7 +39,7 @@ Server::Server(const DeviceOptions& options, LogOutput* log) : options_(options)
   signal_fd_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);
   wake_fd_ = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
   if (signal_fd_ < 0 || wake_fd_ < 0) throw std::runtime_error(std::string("signalfd or eventfd: ") + strerror(errno));
-  log_->set_wake([fd = wake_fd_] { wake(fd); });
+  log_->set_wake([this] { wake(); });
 }
 
 Server::~Server() {
@@ -65,7 +59,7 @@ bool Server::start(merapi_lease* lease, std::string name) {
   try {
     // Before the context is made, which ends the lease itself.
     contexts_.reserve(contexts_.size() + 1);
-    contexts_.push_back(std::make_unique<Context>(own, lease, std::move(name), wake_fd_));
+    contexts_.push_back(std::make_unique<Context>(own, lease, std::move(name), [this] { wake(); }));
   } catch (const std::exception& e) {
     spdlog::error("cannot serve another window: {}", e.what());
     merapi_lease_end(lease);
@@ -121,6 +115,12 @@ void Server::accept_some() {
     }
     start(lease, options_.socket + "#" + std::to_string(++accepted_));
   }
+}
+
+void Server::wake() const {
+  const uint64_t one = 1;
+  // Full: it is awake.
+  [[maybe_unused]] const ssize_t written = write(wake_fd_, &one, sizeof one);
 }
 
 int Server::patience() const {

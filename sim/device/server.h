@@ -30,6 +30,8 @@ class Server {
   bool open_windows();
   bool start(merapi_lease* lease, std::string name);
   void accept_some();
+  // From any thread: run() looks at what has ended, and at what the log has kept.
+  void wake() const;
   // Milliseconds for poll(2): until accept_again_ while exhausted, else without end.
   int patience() const;
   void reap();

@@ -1,6 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/device/status.h"
 
+#include <unistd.h>
+
 #include <nlohmann/json.hpp>
 
 #include "merapi/merapi.h"
@@ -34,34 +36,33 @@ json describe(const Context& c) {
 // Paths may be anything; what is not UTF-8 is replaced.
 std::string text_of(const json& event) { return event.dump(-1, ' ', false, json::error_handler_t::replace) + "\n"; }
 
+std::string lost_events(uint64_t count) { return text_of({{"event", "lost"}, {"events", count}}); }
+
 }  // namespace
 
-void StatusPrinter::print(const std::string& line) {
-  if (lost_ != 0 && output_.put(text_of({{"event", "lost"}, {"events", lost_}}))) lost_ = 0;
-  if (lost_ != 0 || !output_.put(line)) lost_++;
-}
+StatusPrinter::StatusPrinter(bool json) : json_(json), output_(STDOUT_FILENO, lost_events) {}
 
 void StatusPrinter::ready(const std::string& where) {
   if (json_) {
-    print(text_of({{"event", "ready"}, {"where", where}, {"version", MERAPI_DEVICE_VERSION}}));
+    output_.put(text_of({{"event", "ready"}, {"where", where}, {"version", MERAPI_DEVICE_VERSION}}));
   } else {
-    print("ready " + where + "\n");
+    output_.put("ready " + where + "\n");
   }
 }
 
 void StatusPrinter::began(const Context& context) {
-  if (json_) print(text_of({{"event", "began"}, {"context", describe(context)}}));
+  if (json_) output_.put(text_of({{"event", "began"}, {"context", describe(context)}}));
 }
 
 void StatusPrinter::ended(const Context& context) {
-  if (json_) print(text_of({{"event", "ended"}, {"context", describe(context)}}));
+  if (json_) output_.put(text_of({{"event", "ended"}, {"context", describe(context)}}));
 }
 
 void StatusPrinter::status(const std::vector<std::unique_ptr<Context>>& contexts) {
   if (!json_) return;
   json list = json::array();
   for (const auto& c : contexts) list.push_back(describe(*c));
-  print(text_of({{"event", "status"}, {"contexts", list}}));
+  output_.put(text_of({{"event", "status"}, {"contexts", list}}));
 }
 
 }  // namespace merapi::sim

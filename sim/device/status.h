@@ -4,8 +4,6 @@
 #ifndef MERAPI_SIM_DEVICE_STATUS_H_
 #define MERAPI_SIM_DEVICE_STATUS_H_
 
-#include <unistd.h>
-
 #include <memory>
 #include <string>
 #include <vector>
@@ -17,7 +15,7 @@ namespace merapi::sim {
 
 class StatusPrinter {
  public:
-  explicit StatusPrinter(bool json) : json_(json) {}
+  explicit StatusPrinter(bool json);
   // A socket or a window file is being served.
   void ready(const std::string& where);
   void began(const Context& context);
@@ -27,11 +25,8 @@ class StatusPrinter {
   LineOutput* output() { return &output_; }
 
  private:
-  void print(const std::string& line);
-
   const bool json_;
-  LineOutput output_{STDOUT_FILENO};
-  uint64_t lost_ = 0;  // events that nobody took, since the last one that somebody did
+  LineOutput output_;
 };
 
 }  // namespace merapi::sim

@@ -29,7 +29,7 @@ class PrivateDevice {
   };
   const DeviceOptions options_;
   std::string path_;
-  Descriptor memory_, wake_;
+  Descriptor memory_;
   std::unique_ptr<Context> context_;
 };
 

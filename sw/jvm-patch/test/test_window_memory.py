@@ -95,11 +95,9 @@ def test_a_heap_that_shrinks_gives_its_bitmaps_back(java, device_program, classe
         jcmd = [java.parent / "jcmd", str(run.pid), "VM.set_flag", "MaxHeapFreeRatio", "10"]
         subprocess.run(jcmd, capture_output=True, timeout=60, check=True)
         # Regions are uncommitted beside the program, some time after a cycle.
-        small = [large]
 
         def given_back(_):
-            small.append(resident(run, ranges))
-            return max(small[-1].values()) < 16 * MIB
+            return max(resident(run, ranges).values()) < 16 * MIB
 
         run.wait_for(given_back, 60, f"bitmaps of less memory; before it was {large}")
         (tmp_path / "finished").touch()

@@ -171,7 +171,7 @@ case class TracerParameters(
   val objectBits: Int = heapAddressBits - 3
 
   val laneLog2: Int   = log2Ceil(lanes)
-  val regionBits: Int = heapAddressBits - 16
+  val regionBits: Int = heapAddressBits - Region.unitLog2
   val flagLog2: Int   = log2Ceil(rescanFlags)
 
   // What is indexed by some of a number's bits has no more entries than there are numbers.

@@ -81,7 +81,11 @@ class ConfigLatch(p: TracerParameters) extends Module {
     (klassBytes =/= 4.U && klassBytes =/= 8.U, at(C.KlassBytes), klassBytes),
     (alignment < 3.U || alignment > 8.U, at(C.AlignmentLog2), alignment),
     // A region's bits fill whole lines.
-    (regionLog2 < 16.U || regionLog2 > 36.U || regionLog2 < alignment +& 9.U, at(C.RegionLog2), regionLog2),
+    (
+      regionLog2 < Region.unitLog2.U || regionLog2 > 36.U || regionLog2 < alignment +& 9.U,
+      at(C.RegionLog2),
+      regionLog2
+    ),
     (coherence =/= io.coherence, at(C.Coherence), coherence),
     (reserved0.orR, at(22), reserved0),
     (mirror(1, 0).orR, at(C.MirrorSizeOffset), mirror),

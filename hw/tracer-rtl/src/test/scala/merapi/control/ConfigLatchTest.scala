@@ -4,7 +4,7 @@ package merapi.control
 import chisel3._
 
 import merapi.BlockTest
-import merapi.common.{Contract, TraceConfig}
+import merapi.common.{Contract, Region, TraceConfig}
 
 import scala.collection.mutable
 import scala.util.Random
@@ -292,7 +292,7 @@ class ConfigLatchTest extends BlockTest {
     val shift = c.flagShift.peek().litValue.toInt
     assert((of.regions - 1) >> shift < p.rescanFlags, s"$what: flag shift $shift")
     assert(shift == 0 || (of.regions - 1) >> (shift - 1) >= p.rescanFlags, s"$what: flag shift $shift")
-    same(c.flagUnits, of.region - 16 + shift, "units of a flag")
+    same(c.flagUnits, of.region - Region.unitLog2 + shift, "units of a flag")
     same(c.heap, line(A.Heap), "heap")
     same(c.limits, line(A.Limits), "limits")
     same(c.live, line(A.Live), "live")

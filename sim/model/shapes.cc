@@ -2,6 +2,7 @@
 #include "sim/model/shapes.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace merapi::sim {
 
@@ -12,14 +13,22 @@ void Shapes::begin(const Geometry* geometry) {
 
 void Shapes::invalidate() {
   std::fill(std::begin(cache_), std::end(cache_), Shape{});
-  table_.clear();
-  blocks_.clear();
+  if (!table_.shapes.empty()) dropped_.push_back(std::exchange(table_, Table()));
+}
+
+void Shapes::free_some() {
+  for (int i = 0; i < kFreed && !dropped_.empty(); i++) {
+    Table& table = dropped_.back();
+    if (!table.shapes.empty()) table.shapes.erase(table.shapes.begin());
+    if (!table.blocks.empty()) table.blocks.pop_front();
+    if (table.shapes.empty() && table.blocks.empty()) dropped_.pop_back();
+  }
 }
 
 Shapes::Result Shapes::lookup(uint64_t klass_word) {
   Shape& slot = cache_[slot_of(klass_word)];
   if (slot.klass_word == klass_word) return {Found::kHit, &slot, false};
-  if (auto it = table_.find(klass_word); it != table_.end()) {
+  if (auto it = table_.shapes.find(klass_word); it != table_.shapes.end()) {
     slot = it->second;
     return {Found::kLoaded, &slot, false};
   }
@@ -31,7 +40,9 @@ Shapes::Result Shapes::lookup(uint64_t klass_word) {
   }
   Shape shape;
   if (!translate(raw, &shape)) return {Found::kBad, nullptr, false, raw.kind};
-  table_.emplace(klass_word, shape);
+  free_some();
+  if (table_.shapes.size() == kMany) table_.shapes.reserve(kMostShapes);
+  table_.shapes.emplace(klass_word, shape);
   slot = shape;
   return {Found::kLoaded, &slot, (raw.flags & (1u << MERAPI_SHAPE_FLAG_QUIET)) == 0};
 }
@@ -54,13 +65,16 @@ bool Shapes::read_slot(uint64_t klass_word, merapi_shape* out) const {
   return false;
 }
 
-bool Shapes::check_blocks(const std::vector<merapi_ref_block>& blocks, uint64_t size_bytes) const {
+uint64_t Shapes::check_blocks(const std::vector<merapi_ref_block>& blocks, uint64_t size_bytes, bool* good) const {
   uint64_t width = geometry_->oop_bytes;
   uint64_t fields = 8 + geometry_->klass_bytes;  // references lie behind mark word and klass word
+  uint64_t references = 0;
+  *good = true;
   for (const merapi_ref_block& b : blocks) {
-    if (b.offset % width != 0 || b.offset < fields || b.offset + uint64_t{b.count} * width > size_bytes) return false;
+    if (b.offset % width != 0 || b.offset < fields || b.offset + uint64_t{b.count} * width > size_bytes) *good = false;
+    references += b.count;
   }
-  return true;
+  return references;
 }
 
 bool Shapes::translate(const merapi_shape& in, Shape* out) {
@@ -76,20 +90,20 @@ bool Shapes::translate(const merapi_shape& in, Shape* out) {
       uint64_t size_bytes = uint64_t{in.size_words} * 8;
       // More blocks than an object of this size has references is a contradiction, and bounds the copy below.
       if (in.block_count > size_bytes / g.oop_bytes) return false;
-      std::vector<merapi_ref_block> blocks(in.block_count);
-      if (in.block_count <= MERAPI_SHAPE_INLINE_BLOCKS) {
-        std::copy(in.block, in.block + in.block_count, blocks.begin());
-      } else {
+      const merapi_ref_block* from = in.block;
+      if (in.block_count > MERAPI_SHAPE_INLINE_BLOCKS) {
         uint64_t bytes = uint64_t{in.block_count} * sizeof(merapi_ref_block);
         if (in.extension % MERAPI_LINE_BYTES != 0 || in.extension > g.extension_bytes ||
             bytes > g.extension_bytes - in.extension) {
           return false;
         }
-        __builtin_memcpy(blocks.data(), g.extension + in.extension, bytes);
+        from = reinterpret_cast<const merapi_ref_block*>(g.extension + in.extension);
       }
-      if (!check_blocks(blocks, size_bytes)) return false;
-      uint64_t references = 0;
-      for (const merapi_ref_block& b : blocks) references += b.count;
+      // Copied in one go, and counted while they are checked: there may be millions.
+      std::vector<merapi_ref_block> blocks(from, from + in.block_count);
+      bool good;
+      const uint64_t references = check_blocks(blocks, size_bytes, &good);
+      if (!good) return false;
       if (references == 0) {
         s.path = Path::kLeaf;
       } else if (references > kInlineReferences || blocks.size() > kInlineReferences) {
@@ -99,8 +113,8 @@ bool Shapes::translate(const merapi_shape& in, Shape* out) {
       }
       if (!blocks.empty()) {
         s.first = blocks[0];
-        blocks_.push_back(std::move(blocks));
-        s.blocks = blocks_.back().data();
+        table_.blocks.push_back(std::move(blocks));
+        s.blocks = table_.blocks.back().data();
       }
       break;
     }

@@ -62,9 +62,11 @@ class Shapes {
 
   // Drop everything and use this geometry from now on. It must outlive its use.
   void begin(const Geometry* geometry);
+  // Drop everything. What it took is given back with the lookups that follow, a few shapes with each that is loaded:
+  // all of it at once takes longer than a host should wait for.
   void invalidate();
-  // More than may be dropped in one piece of work.
-  bool too_many() const { return table_.size() > kMostShapes; }
+  // More than are to be kept.
+  bool too_many() const { return table_.shapes.size() > kMostShapes; }
 
   // Slot of the direct-mapped cache for a klass word; the caller compares klass_word itself.
   const Shape& cached(uint64_t klass_word) const { return cache_[slot_of(klass_word)]; }
@@ -80,12 +82,24 @@ class Shapes {
   bool read_slot(uint64_t klass_word, merapi_shape* out) const;
   // Check and translate; false when its fields contradict each other.
   bool translate(const merapi_shape& in, Shape* out);
-  bool check_blocks(const std::vector<merapi_ref_block>& blocks, uint64_t size_bytes) const;
+  // How many references they have; `good`: whether all lie in an object of that size.
+  uint64_t check_blocks(const std::vector<merapi_ref_block>& blocks, uint64_t size_bytes, bool* good) const;
+
+  // Give back some of what was dropped.
+  void free_some();
+
+  struct Table {
+    std::unordered_map<uint64_t, Shape> shapes;
+    std::deque<std::vector<merapi_ref_block>> blocks;  // storage of Shape::blocks
+  };
+  static constexpr size_t kMany =
+      1024;                         // from here on there is room for all: to make it takes long when there are more
+  static constexpr int kFreed = 4;  // with each that is loaded: what was dropped is gone before as much is there again
 
   const Geometry* geometry_ = nullptr;
   Shape cache_[1 << kCacheLog2];
-  std::unordered_map<uint64_t, Shape> table_;
-  std::deque<std::vector<merapi_ref_block>> blocks_;  // storage of Shape::blocks
+  Table table_;
+  std::vector<Table> dropped_;
 };
 
 }  // namespace merapi::sim

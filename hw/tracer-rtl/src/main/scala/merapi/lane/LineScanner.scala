@@ -65,7 +65,7 @@ class LineScanner(p: TracerParameters) extends Module {
     port.bits.source    := obj
     port.bits.host      := false.B
     port.bits.uncounted := false.B
-    (Mux(port.ready, rest, left), rest === 0.U && (port.ready || !some))
+    (Mux(port.ready, rest, left), !Word.several(left) && (port.ready || !some))
   }
   val last = valid && ports.map(_._2).reduce(_ && _)
   io.in.ready := !valid || last

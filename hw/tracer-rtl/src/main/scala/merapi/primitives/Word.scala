@@ -37,6 +37,17 @@ object Word {
     */
   def first(count: UInt, width: Int): UInt = ~(Fill(width, 1.U(1.W)) << count)(width - 1, 0)
 
+  /** Whether more than one is set: two bits are joined in a step, each with what is known of it. */
+  def several(x: UInt): Bool = {
+    val width = 1 << log2Ceil(x.getWidth)
+    steps(width)
+      .foldLeft((x.pad(width), 0.U(width.W))) { case ((some, many), by) =>
+        val (someBelow, manyBelow) = ((some >> by).pad(width), (many >> by).pad(width))
+        (some | someBelow, many | manyBelow | (some & someBelow))
+      }
+      ._2(0)
+  }
+
   /** How many are set, added up in fields of a word. */
   def count(x: UInt): UInt = {
     val width = 1 << log2Ceil(x.getWidth)

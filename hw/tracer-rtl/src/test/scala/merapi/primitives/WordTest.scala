@@ -21,6 +21,7 @@ class WordHarness(width: Int) extends Module {
     val first   = Output(UInt(width.W))
     val count   = Output(UInt(log2Ceil(width + 1).W))
     val shifted = Output(UInt(width.W))
+    val several = Output(Bool())
   })
   io.upFrom  := Word.upFrom(io.x)
   io.above   := Word.above(io.x)
@@ -29,6 +30,7 @@ class WordHarness(width: Int) extends Module {
   io.first   := Word.first(io.by, width)
   io.count   := Word.count(io.x)
   io.shifted := Word.shiftUp(io.x, io.by)
+  io.several := Word.several(io.x)
 }
 
 class WordTest extends BlockTest {
@@ -50,6 +52,7 @@ class WordTest extends BlockTest {
           if (x != 0) same("the lowest's number", word.io.index, x.lowestSetBit)
           same("the first", word.io.first, (BigInt(1) << by.min(width)) - 1)
           same("the count", word.io.count, x.bitCount)
+          assert(word.io.several.peek().litToBoolean == (x.bitCount > 1), s"seed $seed: several in ${x.toString(16)}")
           same("a shift", word.io.shifted, x << by & all)
         }
         for (i <- 0 until width; by       <- Seq(0, width - 1, width)) check(BigInt(1) << i, by)

@@ -73,7 +73,8 @@ class LineScanner(p: TracerParameters) extends Module {
   when(io.in.fire) {
     obj  := io.in.bits.obj
     data := io.in.bits.data
-    mine := dealt
-  }.elsewhen(valid) { mine := ports.map(_._1) }
+  }
+  // Whether a line comes is known late: what is taken of none counts for nothing.
+  mine    := Mux(io.in.ready, VecInit(dealt), VecInit(ports.map(_._1)))
   io.busy := valid
 }

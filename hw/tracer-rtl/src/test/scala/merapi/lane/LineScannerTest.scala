@@ -229,4 +229,47 @@ class LineScannerTest extends BlockTest {
       }
     }
   }
+
+  for (ports <- Seq(1, 2))
+    test(s"lines that stand before it wait until the one before them has left, by $ports ports") {
+      simulate(new LineScanner(p.copy(scanPorts = ports))) { scan =>
+        for (seed <- seeds(6)) {
+          val random = new Random(seed)
+          restart(scan)
+          configure(scan.io.config, 64)
+          scan.io.config.wideOops.poke(false)
+          // Values by their port: those that have an odd number of ones below bit 10 leave by the second.
+          def portOf(value: Int): Int = if (ports == 1) 0 else Integer.bitCount(value & 0x3ff) % 2
+          val lines = Seq.fill(200)(Seq.fill(16)(1 + random.nextInt(1 << 20)) -> random.nextInt(1 << 16))
+          val want  = Seq.fill(ports)(mutable.Queue.empty[(Int, Int)])
+          for (((words, left), number) <- lines.zipWithIndex; i <- 0 until 16 if (left >> i & 1) == 1)
+            want(portOf(words(i))) += number -> words(i)
+          var next, cycles = 0
+          var offered      = false
+          while (want.exists(_.nonEmpty) && cycles < 20000) {
+            offered = next < lines.size && (offered || random.nextInt(4) != 0)
+            scan.io.in.valid.poke(offered)
+            if (offered) {
+              val (words, left) = lines(next)
+              scan.io.in.bits.obj.poke(next)
+              scan.io.in.bits.data.poke(words.zipWithIndex.map { case (w, i) => BigInt(w) << (32 * i) }.sum)
+              scan.io.in.bits.left.poke(left)
+            }
+            scan.io.references.foreach(_.ready.poke(random.nextInt(4) != 0))
+            for ((port, i) <- scan.io.references.zipWithIndex if fires(port)) {
+              val found = port.bits.source.peek().litValue.toInt -> port.bits.value.peek().litValue.toInt
+              assert(want(i).nonEmpty && want(i).dequeue() == found, s"seed $seed: port $i sends $found")
+            }
+            if (offered && scan.io.in.ready.peek().litToBoolean) {
+              next += 1
+              offered = false
+            }
+            scan.clock.step()
+            cycles += 1
+          }
+          assert(next == lines.size && want.forall(_.isEmpty), s"seed $seed: references are missing")
+          assert(!scan.io.busy.peek().litToBoolean, s"seed $seed: busy with nothing")
+        }
+      }
+    }
 }

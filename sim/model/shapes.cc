@@ -65,13 +65,12 @@ bool Shapes::read_slot(uint64_t klass_word, merapi_shape* out) const {
   return false;
 }
 
-uint64_t Shapes::check_blocks(const std::vector<merapi_ref_block>& blocks, uint64_t size_bytes, bool* good) const {
+std::optional<uint64_t> Shapes::references_of(const std::vector<merapi_ref_block>& blocks, uint64_t size_bytes) const {
   uint64_t width = geometry_->oop_bytes;
   uint64_t fields = 8 + geometry_->klass_bytes;  // references lie behind mark word and klass word
   uint64_t references = 0;
-  *good = true;
   for (const merapi_ref_block& b : blocks) {
-    if (b.offset % width != 0 || b.offset < fields || b.offset + uint64_t{b.count} * width > size_bytes) *good = false;
+    if (b.offset % width != 0 || b.offset < fields || b.offset + uint64_t{b.count} * width > size_bytes) return {};
     references += b.count;
   }
   return references;
@@ -101,12 +100,11 @@ bool Shapes::translate(const merapi_shape& in, Shape* out) {
       }
       // Copied in one go, and counted while they are checked: there may be millions.
       std::vector<merapi_ref_block> blocks(from, from + in.block_count);
-      bool good;
-      const uint64_t references = check_blocks(blocks, size_bytes, &good);
-      if (!good) return false;
-      if (references == 0) {
+      const std::optional<uint64_t> references = references_of(blocks, size_bytes);
+      if (!references) return false;
+      if (*references == 0) {
         s.path = Path::kLeaf;
-      } else if (references > kInlineReferences || blocks.size() > kInlineReferences) {
+      } else if (*references > kInlineReferences || blocks.size() > kInlineReferences) {
         s.path = Path::kHuge;
       } else {
         s.path = blocks.size() == 1 ? Path::kOneBlock : Path::kBlocks;

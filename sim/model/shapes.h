@@ -10,6 +10,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <unordered_map>
 #include <vector>
 
@@ -82,8 +83,8 @@ class Shapes {
   bool read_slot(uint64_t klass_word, merapi_shape* out) const;
   // Check and translate; false when its fields contradict each other.
   bool translate(const merapi_shape& in, Shape* out);
-  // How many references they have; `good`: whether all lie in an object of that size.
-  uint64_t check_blocks(const std::vector<merapi_ref_block>& blocks, uint64_t size_bytes, bool* good) const;
+  // How many references they have; nothing if one does not lie in an object of that size.
+  std::optional<uint64_t> references_of(const std::vector<merapi_ref_block>& blocks, uint64_t size_bytes) const;
 
   // Give back some of what was dropped.
   void free_some();
@@ -92,9 +93,10 @@ class Shapes {
     std::unordered_map<uint64_t, Shape> shapes;
     std::deque<std::vector<merapi_ref_block>> blocks;  // storage of Shape::blocks
   };
-  static constexpr size_t kMany =
-      1024;                         // from here on there is room for all: to make it takes long when there are more
-  static constexpr int kFreed = 4;  // with each that is loaded: what was dropped is gone before as much is there again
+  // From so many on there is room for all: to make it takes long when there are more.
+  static constexpr size_t kMany = 1024;
+  // With each that is loaded: what was dropped is gone before as much is there again.
+  static constexpr int kFreed = 4;
 
   const Geometry* geometry_ = nullptr;
   Shape cache_[1 << kCacheLog2];

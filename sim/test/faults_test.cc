@@ -47,7 +47,7 @@ class Faults : public testing::Test {
     s.kind = MERAPI_SHAPE_KIND_PRIM_ARRAY;
     s.header_bytes = 16;
     window_->put_shape(s);
-    for (uint32_t r = 0; r < shape.regions; r++) window_->limits()[r] = (r + 1) * window_->region_bytes();
+    window_->fill_regions();
   }
 
   void klass(uint64_t offset, uint32_t word) { std::memcpy(window_->heap() + offset + 8, &word, 4); }

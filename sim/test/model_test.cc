@@ -60,7 +60,7 @@ TEST(BitmapReads, GrowWhileNothingIsMarked) {
   shape.regions = 256;
   Window window(shape);
   const uint64_t lines = window.heap_bytes() >> window.shape.alignment_log2 >> 9;
-  for (uint32_t r = 0; r < window.shape.regions; r++) window.limits()[r] = (r + 1) * window.region_bytes();
+  window.fill_regions();
   TracerOptions options;
   options.slice = 64;
   options.step_ns = 0;  // one turn a step

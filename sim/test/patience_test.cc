@@ -3,6 +3,7 @@
 // How long the model works between two looks at its host, with the largest of everything that memory has room for:
 // processor time of its thread, the shortest of several attempts, since what else runs here can only make it longer.
 #include <gtest/gtest.h>
+#include <malloc.h>
 
 #include <algorithm>
 #include <cstring>
@@ -24,18 +25,23 @@ constexpr int kAttempts = 5;
 
 class Patience : public testing::Test {
  protected:
-  // All of it again as long as some piece was too long in all attempts so far.
+  // What each piece takes in the best of several attempts; one if that is good.
   void attempt(const std::function<void()>& body) {
-    std::map<std::string, uint64_t> slow;  // those pieces, ns
-    for (int i = 0; i < kAttempts && (i == 0 || !slow.empty()) && !HasFailure(); i++) {
-      slow_.clear();
+    std::map<std::string, uint64_t> best;
+    for (int i = 0; i < kAttempts && !HasFailure(); i++) {
       body();
-      if (i == 0) slow = slow_;
-      std::erase_if(slow, [&](const auto& piece) { return !slow_.contains(piece.first); });
-      for (auto& [what, ns] : slow) ns = std::min(ns, slow_[what]);
+      bool good = true;
+      for (const auto& [what, ns] : longest_of_) {
+        auto at = best.emplace(what, ns).first;
+        at->second = std::min(at->second, ns);
+        good = good && at->second < kMostNs;
+      }
+      longest_of_.clear();
+      if (good) break;
     }
-    for (const auto& [what, ns] : slow) ADD_FAILURE() << what << ": " << ns << " ns in one piece, at most " << kMostNs;
+    for (const auto& [what, ns] : best) EXPECT_LT(ns, kMostNs) << what << ": ns in one piece";
   }
+  void TearDown() override { EXPECT_TRUE(longest_of_.empty()) << "outside of attempt() nobody looks at it"; }
   void build(WindowShape shape) {
     machine_.reset();
     window_.reset();
@@ -59,7 +65,7 @@ class Patience : public testing::Test {
     }
     EXPECT_TRUE(done()) << what;
     EXPECT_EQ(machine_->fault().code, uint32_t(MERAPI_FAULT_NONE)) << what;
-    if (longest_ >= kMostNs) slow_[what] = std::max(slow_[what], longest_);
+    longest_of_[what] = std::max(longest_of_[what], longest_);
   }
   void run_until_idle(const char* what) {
     run(what, [this] { return machine_->idle(); });
@@ -81,7 +87,7 @@ class Patience : public testing::Test {
   std::unique_ptr<Window> window_;
   std::unique_ptr<Machine> machine_;
   uint64_t looked_ = 0, longest_ = 0;
-  std::map<std::string, uint64_t> slow_;  // of one attempt: pieces that were too long, ns
+  std::map<std::string, uint64_t> longest_of_;  // ns, of one attempt
 };
 
 TEST_F(Patience, ManyRegions) {
@@ -123,7 +129,7 @@ TEST_F(Patience, ALargeRegion) {
     for (int marks : {0, 1, 2}) {
       build(shape);
       window_->put_instance(kKlass, 4);
-      for (uint32_t r = 0; r < 2; r++) window_->limits()[r] = (r + 1) * window_->region_bytes();
+      window_->fill_regions();
       const uint64_t words = window_->region_bytes() / 8 / 64;
       const uint64_t step = marks == 1 ? 64 : 1;
       for (uint64_t i = 0; marks != 0 && i < words / 2; i += step) window_->bitmap(0)[i] = 1;
@@ -149,7 +155,7 @@ TEST_F(Patience, ALargeRegionThatFallsWhileItIsOpened) {
     shape.region_log2 = 32;
     build(shape);
     window_->put_instance(kKlass, 4);
-    for (uint32_t r = 0; r < 2; r++) window_->limits()[r] = (r + 1) * window_->region_bytes();
+    window_->fill_regions();
     const uint64_t second = window_->region_bytes();
     put(second + 8, kKlass);
     put(8, kKlass);
@@ -194,7 +200,7 @@ TEST_F(Patience, ManyKlasses) {
     shape.completion_entries = 4096;
     build(shape);
     const uint64_t count = 1'000'000;
-    for (uint32_t r = 0; r < shape.regions; r++) window_->limits()[r] = (r + 1) * window_->region_bytes();
+    window_->fill_regions();
     for (uint64_t i = 0; i < count; i++) {
       const uint32_t klass = uint32_t(0x10000 + 8 * i);
       window_->put_instance(klass, 4, {{16, 1}});
@@ -203,7 +209,9 @@ TEST_F(Patience, ManyKlasses) {
     }
     machine_->begin(0);
     machine_->grey({shape.heap_base});
+    const size_t before = mallinfo2().uordblks;
     run_until_idle("a list of many klasses");
+    EXPECT_LT(mallinfo2().uordblks - before, size_t{80} << 20) << "what was dropped is still there";
     pause("a pause");
     machine_->command(MERAPI_OP_INVALIDATE_SHAPES, 0, 0, 0);
     resume("a resume");
@@ -222,7 +230,7 @@ TEST_F(Patience, ManyBlocks) {
       shape.regions = 4096;
       shape.shape_slots = 1 << 22;
       build(shape);
-      for (uint32_t r = 0; r < shape.regions; r++) window_->limits()[r] = (r + 1) * window_->region_bytes();
+      window_->fill_regions();
       std::vector<merapi_ref_block> blocks;
       for (uint32_t i = 0; i < count; i++) blocks.push_back({12 + 4 * i, 1});
       window_->put_instance(kKlass, (12 + 4 * count + 7) / 8, blocks);

@@ -16,7 +16,7 @@ constexpr uint32_t kKlass = 0x1000, kLarge = 0x2000;
 class Pauses : public testing::Test {
  protected:
   explicit Pauses(const WindowShape& shape = large_ring()) : window_(shape), machine_(&window_, one_turn()) {
-    for (uint32_t r = 0; r < shape.regions; r++) window_.limits()[r] = (r + 1) * window_.region_bytes();
+    window_.fill_regions();
   }
 
   static WindowShape large_ring() {

@@ -74,6 +74,10 @@ class Window {
   merapi_directory* directory() { return control<merapi_directory>(MERAPI_DIRECTORY_OFFSET); }
   uint64_t heap_bytes() const { return uint64_t{shape.regions} << shape.region_log2; }
   uint64_t region_bytes() const { return uint64_t{1} << shape.region_log2; }
+  // All of each region is in use.
+  void fill_regions() {
+    for (uint64_t r = 0; r < shape.regions; r++) limits()[r] = (r + 1) << shape.region_log2;
+  }
 
   bool marked(int which, uint64_t offset) {
     uint64_t bit = offset >> shape.alignment_log2;

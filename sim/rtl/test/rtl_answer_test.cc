@@ -375,7 +375,7 @@ TEST_F(RtlAnswers, AScanIsDoneWhenItHasPassedItsEnd) {
 TEST_F(RtlAnswers, CountersComeWithFencesAndClears) {
   constexpr uint32_t kObjects = 40;
   window_.put_instance(kNode, kNodeBytes / 8);
-  for (uint32_t r = 0; r < window_.shape.regions; r++) window_.limits()[r] = (r + 1) * window_.region_bytes();
+  window_.fill_regions();
   std::vector<uint64_t> nodes;
   for (uint64_t i = 0; i < kObjects; i++) {
     std::memcpy(window_.heap() + 64 + 1024 * i + 8, &kNode, 4);

@@ -25,9 +25,7 @@ class Bits {
     window.put_instance(kLeaf, 2);
     window.put_object_array(kArray, 16);
   }
-  void all_live() {
-    for (uint64_t r = 0; r < window.shape.regions; r++) window.limits()[r] = (r + 1) << window.shape.region_log2;
-  }
+  void all_live() { window.fill_regions(); }
   void klass(uint64_t at, uint32_t word) { std::memcpy(window.heap() + at + 8, &word, 4); }
   uint64_t reference(uint64_t to) const {
     const WindowShape& s = window.shape;

@@ -40,7 +40,7 @@ class Tree {
     s.kind = MERAPI_SHAPE_KIND_INSTANCE;
     s.size_words = 3;
     window.put_shape(s, {{12, 2}});
-    for (uint32_t r = 0; r < window.shape.regions; r++) window.limits()[r] = (r + uint64_t{1}) * window.region_bytes();
+    window.fill_regions();
     Random random(seed);
     std::vector<uint64_t> at(nodes);
     for (uint32_t i = 0; i < nodes; i++) at[i] = kNodeBytes * (i + 1);

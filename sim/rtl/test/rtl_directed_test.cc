@@ -169,7 +169,7 @@ void follow_list(const WindowShape& shape, const std::string& what, uint64_t kla
   const uint64_t step = uint64_t{1} << shape.alignment_log2, size = (bytes + step - 1) / step * step;
   Window window(shape);
   window.put_instance(klass_word, uint32_t(size / 8), {{field, 1}});
-  for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
+  window.fill_regions();
   Random random(3);
   for (uint64_t i = 0; i < nodes; i++) {
     uint8_t* object = window.heap() + i * size;
@@ -260,7 +260,7 @@ TEST(RtlDirectedList, ABadLinkIsItsObjectsFault) {
   for (uint64_t last = 300; last < 316; last++) {
     Window window(shape);
     window.put_instance(kNode, kNodeBytes / 8, {{16, 1}});
-    for (uint32_t r = 0; r < shape.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << shape.region_log2;
+    window.fill_regions();
     uint64_t link = 0;
     for (uint64_t i = 0; i <= last; i++) {
       uint8_t* object = window.heap() + i * kNodeBytes;

@@ -51,7 +51,7 @@ class Trial {
     s.klass_word = kMirror;
     s.kind = MERAPI_SHAPE_KIND_MIRROR;
     window.put_shape(s);
-    for (uint32_t r = 0; r < window.shape.regions; r++) window.limits()[r] = start(r + 1);
+    window.fill_regions();
   }
   uint64_t start(uint64_t region) const { return region << window.shape.region_log2; }
   uint64_t address(uint64_t offset) const { return window.shape.heap_base + offset; }

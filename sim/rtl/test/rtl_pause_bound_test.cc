@@ -46,7 +46,7 @@ class PausedTrace {
     window.put_instance(kLeaf, kLeafBytes / 8);
     window.put_instance(kNode, uint32_t(node_bytes() / 8), {{node_field(), 2}});
     window.put_object_array(kArray, kHeaderBytes);
-    for (uint32_t r = 0; r < s.regions; r++) window.limits()[r] = region(r + 1);
+    window.fill_regions();
   }
 
   // ---- the heap

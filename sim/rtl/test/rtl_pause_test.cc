@@ -576,7 +576,7 @@ class RtlPauseSweep : public RtlPause {
 TEST_F(RtlPauseSweep, MarksOfFreedRegionsAreNotTouched) {
   Random random(13);
   for (int trial = 0; trial < 16; trial++) {
-    for (uint32_t r = 0; r < window_.shape.regions; r++) window_.limits()[r] = region(r + 1);
+    window_.fill_regions();
     for (uint32_t r = 0; r < window_.shape.regions; r++) {
       for (uint64_t at = 64; at < window_.region_bytes(); at += 4096) window_.mark(0, region(r) + at);
     }

@@ -190,7 +190,7 @@ class RtlFarBlocks : public testing::Test {
     return s;
   }
   RtlFarBlocks() : window_(shape()) {
-    for (uint32_t r = 0; r < 2; r++) window_.limits()[r] = (uint64_t{r} + 1) << window_.shape.region_log2;
+    window_.fill_regions();
     window_.put_instance(kLeaf, 2);
   }
   void klass(uint64_t at, uint32_t word) { std::memcpy(window_.heap() + at + 8, &word, sizeof word); }
@@ -277,7 +277,7 @@ void nothing_beside_a_block_is_read(uint32_t oop) {
     s.oop_bytes = uint8_t(oop);
     s.shape_slots = 1024;
     Window window(s);
-    for (uint32_t r = 0; r < s.regions; r++) window.limits()[r] = (uint64_t{r} + 1) << s.region_log2;
+    window.fill_regions();
     window.put_instance(kLeaf, 2);
     auto klass = [&](uint64_t at, uint32_t word) { std::memcpy(window.heap() + at + 8, &word, sizeof word); };
     uint64_t at = 0, leaf = window.region_bytes();

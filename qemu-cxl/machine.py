@@ -41,12 +41,26 @@ class GuestError(Exception):
     """The guest did not start, ended, or said nothing; the text says what was expected and found."""
 
 
-def private_folder():
-    """A folder in shared memory for the expanders and the agent's socket; what dead launchers left is removed."""
+def check_room(wanted):
+    """An error unless shared memory has room for all that the expanders may hold: without, QEMU ends in the middle of a run."""
+    if not os.access(SHARED_MEMORY, os.W_OK):
+        raise GuestError(f"expected a folder in memory, {SHARED_MEMORY}, that can be written, found none")
+    free = shutil.disk_usage(SHARED_MEMORY).free
+    if free < wanted:
+        raise GuestError(
+            f"expected {wanted >> 20} MiB free in {SHARED_MEMORY} for the expanders' memory, found {free >> 20} MiB; "
+            f"make it larger (mount -o remount,size=SIZE {SHARED_MEMORY}; for a container --shm-size=SIZE)"
+        )
+
+
+def private_folder(wanted):
+    """A folder in shared memory for the agent's socket and the expanders, which may come to `wanted` bytes; what dead
+    launchers left is removed."""
     for folder in SHARED_MEMORY.glob("merapi-qemu-*"):
         pid = folder.name.split("-")[2]
         if pid.isdigit() and not Path(f"/proc/{pid}").exists():
             shutil.rmtree(folder, ignore_errors=True)
+    check_room(wanted)
     return tempfile.mkdtemp(prefix=f"merapi-qemu-{os.getpid()}-", dir=SHARED_MEMORY)
 
 
@@ -117,7 +131,7 @@ class Machine:
 
     def __enter__(self):
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.private = private_folder()
+        self.private = private_folder(self.topology.expanders * self.expander_bytes)
         (self.folder / "console.log").unlink(missing_ok=True)
         topologies.make_backing(self.topology, self.private, self.expander_bytes)
         self.log = (self.folder / "qemu.log").open("w")

@@ -56,6 +56,16 @@ def test_output_and_status_of_a_command(guest):
     assert made.check("other") == ""
 
 
+def test_expanders_that_do_not_fit_into_memory(tmp_path, monkeypatch):
+    monkeypatch.setattr(machines, "SHARED_MEMORY", tmp_path)
+    with pytest.raises(GuestError, match=rf"expected {2 << 30} MiB free in {tmp_path} .*, found \d+ MiB; make it larger"):
+        Machine("two", tmp_path / "guest", {}, 1 << 50).__enter__()
+    assert not list(tmp_path.glob("merapi-qemu-*")), "nothing is left"
+    monkeypatch.setattr(machines, "SHARED_MEMORY", tmp_path / "none")
+    with pytest.raises(GuestError, match="expected a folder in memory, .*/none, that can be written"):
+        Machine("one", tmp_path / "guest", {}, MIB).__enter__()
+
+
 @pytest.mark.parametrize("shell", [False, True])
 def test_commas_in_paths_end_no_value(tmp_path, monkeypatch, shell):
     monkeypatch.setattr(machines.prepare, "qemu_command", lambda: ["qemu"])

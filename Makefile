@@ -101,7 +101,7 @@ jdk: native ## build the patched JDK as a folder, build/jdk/image
 	@python3 tools/build_jdk.py image --variant merapi --libmerapi $(LIBMERAPI) --jobs $(JOBS)
 
 .PHONY: jdk-stock
-jdk-stock: setup ## build the same JDK without the patch, build/jdk/stock-image
+jdk-stock: setup ## build the same JDK without the patches, build/jdk/stock-image
 	@python3 tools/build_jdk.py image --variant stock --jobs $(JOBS)
 
 .PHONY: jdk-fastdebug
@@ -109,7 +109,7 @@ jdk-fastdebug: native ## build the patched JDK with HotSpot's asserts, build/jdk
 	@python3 tools/build_jdk.py image --variant fastdebug --libmerapi $(LIBMERAPI) --jobs $(JOBS)
 
 .PHONY: apps
-apps: setup ## build the Java programs of run and bench-jvm
+apps: setup ## build the Java programs of run, qemu, the benches and tests
 	@python3 tools/build_apps.py
 
 .PHONY: run-arguments
@@ -121,7 +121,7 @@ run: run-arguments jdk apps ## run a real Java program with its heap in a window
 	@python3 sim/run/run.py --device="$$DEVICE" --preset="$$PRESET" --memory="$$MEMORY" --app="$$APP"
 
 .PHONY: test
-test: jdk apps qemu-setup ## everything: native, JVM, runner, RTL, guest and style tests
+test: jdk apps qemu-setup ## what every change must pass: native, JVM, runner, RTL, guest and style tests
 	@$(PYTEST) $(BESIDE)
 
 .PHONY: test-native

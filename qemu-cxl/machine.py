@@ -42,7 +42,7 @@ class GuestError(Exception):
 
 
 def check_room(wanted):
-    """An error unless shared memory has room for all that the expanders may hold: without, QEMU ends in the middle of a run."""
+    """An error unless shared memory has room for all that expanders may hold: without, QEMU ends during a run."""
     if not os.access(SHARED_MEMORY, os.W_OK):
         raise GuestError(f"expected a folder in memory, {SHARED_MEMORY}, that can be written, found none")
     free = shutil.disk_usage(SHARED_MEMORY).free

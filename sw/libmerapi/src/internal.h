@@ -11,7 +11,7 @@
 
 #include "merapi/merapi.h"
 
-/* Locks on the window's file: one byte per side, outside any meaning of the file's contents. */
+/* Locks on the window's file: the host's byte, and the first that is the device's (lock.c). */
 enum { MERAPI_LOCK_HOST = 0, MERAPI_LOCK_DEVICE = 1 };
 
 /* How a futex on the window reaches the other side: at once in one kernel; not at all through devdax (the other side is

@@ -207,7 +207,7 @@ enum merapi_counter {
   MERAPI_COUNTER_BYTES_WRITTEN = 28, /* bytes written to the window (0 where not known) */
   MERAPI_COUNTER_STALL_MEMORY = 29, /* lane cycles without work because memory had not answered */
   MERAPI_COUNTER_STALL_BITMAP = 30, /* lane cycles stopped by the mark unit */
-  MERAPI_COUNTER_STALL_COMPLETION = 31, /* cycles stopped by a full completion ring */
+  MERAPI_COUNTER_STALL_COMPLETION = 31, /* cycles stopped by a full completion ring; nanoseconds for the model */
   MERAPI_COUNTER_STALL_GREY = 32, /* lane cycles without a grey */
   MERAPI_COUNTER_STALL_SHAPE = 33, /* lane cycles stopped by a shape miss */
   MERAPI_COUNTER_HEAP_LINES = 34, /* heap lines fetched; 0 where not known */

@@ -68,7 +68,7 @@ def made(prepared, tmp_path):
     def make(name):
         (tmp_path / "out").mkdir(exist_ok=True)
         machine = Machine(name, tmp_path, {"out": tmp_path / "out"}, 256 * MIB)
-        machine.private = machines.private_folder()
+        machine.private = machines.private_folder(machine.topology.expanders * machine.expander_bytes)
         begun.append(machine.private)
         topology.make_backing(machine.topology, machine.private, machine.expander_bytes)
         return machine

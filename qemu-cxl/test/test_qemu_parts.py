@@ -172,7 +172,7 @@ def test_what_a_dead_launcher_left_is_removed(tmp_path, monkeypatch):
     for folder in (dead, alive):
         folder.mkdir()
         (folder / "expander0.mem").write_text("memory")
-    machines.private_folder()
+    machines.private_folder(MIB)
     assert not dead.exists()
     assert alive.exists()
 

@@ -6,7 +6,7 @@ import subprocess
 import pytest
 from device_processes import BINARIES, binary
 
-PROGRAMS = ["model_test", "faults_test", "pause_test", "patience_test", "memory_guard_test"]
+PROGRAMS = ["model_test", "faults_test", "pause_test", "patience_test", "memory_guard_test", "trace_test"]
 
 
 def suites(program):

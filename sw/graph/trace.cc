@@ -8,6 +8,7 @@
 #include <chrono>
 #include <deque>
 #include <unordered_set>
+#include <utility>
 
 #include "graph/names.h"
 
@@ -102,19 +103,34 @@ class Session {
     return references.known;
   }
 
-  // A device may report the same object again.
-  void take(const merapi_completion& c) {
-    if (c.cycle != result_.cycle) return;
+  bool can_be_object(uint64_t address) const {
+    const uint64_t offset = address - config_.heap_base;
+    return offset < uint64_t{config_.region_count} << config_.region_log2 &&
+           offset % (uint64_t{1} << config_.alignment_log2) == 0;
+  }
+  bool has_shape(uint64_t klass) const {
+    merapi_shape shape;
+    return merapi_shape_get(w_, klass, &shape, nullptr, 0) == 0;
+  }
+
+  // True for news. A device may report the same object again, and a broken one what is not there: neither has an end.
+  bool take(const merapi_completion& c) {
+    if (c.cycle != result_.cycle) return false;
+    if (c.type == MERAPI_COMP_DONE) return c.arg == MERAPI_OP_TRACE_REGION && !std::exchange(scanned_, true);
+    bool news = false;
     const uint16_t count = std::min<uint16_t>(c.count, MERAPI_ENTRY_WORDS);
     for (uint16_t i = 0; i < count; i++) {
       if (c.type == MERAPI_COMP_DEFER && deferred_.insert(c.payload[i]).second) {
         result_.deferred.push_back(c.payload[i]);
         if (!answer(c.payload[i], false)) result_.unanswered++;
+        news |= can_be_object(c.payload[i]);
       } else if (c.type == MERAPI_COMP_SHAPE_SEEN && seen_.insert(c.payload[i]).second) {
         result_.klasses.push_back(c.payload[i]);
         answer(c.payload[i], true);
+        news |= has_shape(c.payload[i]);
       }
     }
+    return news;
   }
 
   void check_fault() const {
@@ -151,34 +167,39 @@ class Session {
     news_ = Clock::now();
   }
 
-  void check_time() {
-    if (merapi_device_gone(w_)) throw Error(-ENODEV, window_.name() + ": the device went away while it traced");
+  // A device may have something to say without end. What is new that it said before it went is read.
+  void check_time(bool news) {
+    if (!news && merapi_device_gone(w_))
+      throw Error(-ENODEV, window_.name() + ": the device went away while it traced");
     if (options_.timeout_seconds > 0 && microseconds_since(start_) > options_.timeout_seconds * 1e6) {
       char seconds[32];
       snprintf(seconds, sizeof seconds, "%g", options_.timeout_seconds);
-      throw Error(-ETIMEDOUT, window_.name() + ": expected the device to be idle within " + seconds + " s, found it " +
-                                  state_name(merapi_device_state(w_)));
+      throw Error(-ETIMEDOUT, window_.name() + ": expected the trace to end within " + seconds +
+                                  " s, found the device " + state_name(merapi_device_state(w_)));
     }
-    if (microseconds_since(news_) > double(options_.patience_us)) prove_alive();
+    if (news) {
+      news_ = Clock::now();
+    } else if (microseconds_since(news_) > double(options_.patience_us)) {
+      prove_alive();
+    }
   }
 
   void serve() {
     for (;;) {
-      bool progress = submit();
+      const bool submitted = submit();
+      bool news = submitted;
       merapi_completion entries[64];
       const int got = merapi_complete(w_, entries, int(std::size(entries)));
       if (got < 0) throw Broken(window_.name() + ": expected whole completions, found a broken one");
-      for (int i = 0; i < got; i++) take(entries[i]);
-      progress |= got > 0;
+      for (int i = 0; i < got; i++) news |= take(entries[i]);
       check_fault();
       const bool due = options_.pause_every_us > 0 && microseconds_since(paused_) > double(options_.pause_every_us);
       const bool early = commands_.empty() && int(result_.pause_us.size()) < options_.pauses;
       if (early || (due && commands_.empty())) pause();
-      if (progress) news_ = Clock::now();
-      if (progress || early) continue;
-      if (commands_.empty() && pending_.empty() && merapi_idle(w_, result_.cycle) == 1) return;
-      check_time();
-      merapi_wait(w_, kWaitMicroseconds);
+      const bool busy = submitted || got > 0 || early;
+      if (!busy && commands_.empty() && pending_.empty() && merapi_idle(w_, result_.cycle) == 1) return;
+      check_time(news);
+      if (!busy) merapi_wait(w_, kWaitMicroseconds);
     }
   }
 
@@ -192,6 +213,7 @@ class Session {
   std::deque<merapi_submission> commands_;
   std::deque<uint64_t> pending_;
   std::unordered_set<uint64_t> deferred_, seen_;
+  bool scanned_ = false;              // the one command that has an answer was answered
   uint64_t progress_ = ~uint64_t{0};  // what had been done then
 };
 

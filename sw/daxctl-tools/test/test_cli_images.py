@@ -392,7 +392,7 @@ def test_a_trace_that_does_not_end_in_time(verb, image, folder, start):
     start(binary("merapi-rogue"), "--socket", socket, "--mode", "stuck", "--times", "-1", "--after-us", "0")
     wait_until(socket.exists)
     done = merapi(verb, image, "--socket", socket, "--timeout", "0.05")
-    assert done.status == FOUND and "expected the device to be idle within 0.05 s" in done.err, done
+    assert done.status == FOUND and "expected the trace to end within 0.05 s" in done.err, done
 
 
 def test_a_device_that_does_not_answer_in_time(folder, start):

@@ -52,6 +52,31 @@ const T* named(const std::vector<T>& all, const std::string& name) {
   return nullptr;
 }
 
+// `is`: why it matters, where the user named something else.
+void require_nobody(const std::string& path, const std::string& is) {
+  std::string users;
+  for (const User& user : users_of(path))
+    users += (users.empty() ? "" : ", ") + user.command + "(" + std::to_string(user.pid) + ")";
+  if (!users.empty())
+    throw Failure(kBusy, "expected nobody to use " + path + is + ", found " + users + "; end them first");
+}
+
+std::vector<TracerFunction> tracers_beside(const std::string& expander) {
+  const std::vector<Expander> memories = expanders();
+  const Expander* memory = named(memories, expander);
+  std::vector<TracerFunction> all = tracer_functions();
+  // Functions of one slot differ in what follows the dot.
+  const auto slot = [](const std::string& pci) { return pci.substr(0, pci.rfind('.')); };
+  std::erase_if(all, [&](const TracerFunction& t) { return memory == nullptr || slot(t.pci) != slot(memory->pci); });
+  return all;
+}
+
+// Any of `bytes` of the memory from `offset` on.
+bool reaches(const TracerFunction& tracer, uint64_t offset, uint64_t bytes) {
+  return offset < tracer.window_offset ? tracer.window_offset - offset < bytes
+                                       : offset - tracer.window_offset < tracer.window_bytes;
+}
+
 }  // namespace
 
 void Provisioning::change(const std::vector<std::string>& command, const std::string& remedy) {
@@ -76,13 +101,7 @@ void Provisioning::change(const std::vector<std::string>& command, const std::st
                                           : known));
 }
 
-void Provisioning::require_unused(const DaxDevice& device) {
-  std::string users;
-  for (const User& user : users_of(device.path))
-    users += (users.empty() ? "" : ", ") + user.command + "(" + std::to_string(user.pid) + ")";
-  if (!users.empty())
-    throw Failure(kBusy, "expected nobody to use " + device.path + ", found " + users + "; end them first");
-}
+void Provisioning::require_unused(const DaxDevice& device) { require_nobody(device.path, ""); }
 
 bool Provisioning::wait_for(const std::function<bool()>& there) {
   const auto deadline = std::chrono::steady_clock::now() + std::chrono::duration<double>(patience_);
@@ -292,7 +311,19 @@ DaxDevice Provisioning::ready(DaxDevice device) {
   return device;
 }
 
-void Provisioning::bound_tracer(const DaxDevice& device) {
+void Provisioning::require_tracer_lets_go(const DaxDevice& device, uint64_t left) {
+  const auto place = place_of(device);
+  if (!place) return;  // bound_tracer tells
+  for (const TracerFunction& t : tracers_beside(place->expander)) {
+    if (!reaches(t, place->offset + left, device.bytes - left)) continue;
+    const std::string is = ", a tracer that reaches what is to be taken from " + device.name;
+    require_nobody(t.path, is);
+    if (const int code = tracer_bound_refused(t); code != 0)
+      throw system_failure(code, "expected to bound " + t.name + is + "; run it as root");
+  }
+}
+
+void Provisioning::bound_tracer(const DaxDevice& device, std::optional<uint64_t> taken) {
   const auto place = place_of(device);
   if (!place) {
     if (!device.region.empty())
@@ -301,12 +332,8 @@ void Provisioning::bound_tracer(const DaxDevice& device) {
                          " lies cannot be told (dpa_resource of its decoder; physical addresses are root's)");
     return;
   }
-  const std::vector<Expander> memories = expanders();
-  const Expander* expander = named(memories, place->expander);
-  // Functions of one slot differ in what follows the dot.
-  const auto slot = [](const std::string& pci) { return pci.substr(0, pci.rfind('.')); };
-  for (const TracerFunction& t : tracer_functions()) {
-    if (expander == nullptr || slot(t.pci) != slot(expander->pci)) continue;
+  for (const TracerFunction& t : tracers_beside(place->expander)) {
+    if (taken && !reaches(t, place->offset + device.bytes, *taken)) continue;
     if (t.window_offset == place->offset && t.window_bytes == device.bytes) continue;
     const std::string bounds = human_bytes(device.bytes) + " from " + human_bytes(place->offset) + " of " +
                                place->expander + " on (" + device.name + ")";

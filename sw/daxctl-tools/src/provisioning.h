@@ -5,7 +5,9 @@
 #ifndef MERAPI_DAXCTL_TOOLS_PROVISIONING_H_
 #define MERAPI_DAXCTL_TOOLS_PROVISIONING_H_
 
+#include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,8 +34,12 @@ class Provisioning {
   // Run a command that changes something; throws with its words and `remedy` when it fails.
   void change(const std::vector<std::string>& command, const std::string& remedy);
   // A tracer's PCI function beside the device's expander traces this device from now on, and nothing else of the
-  // memory. One that is in use, or not ours to set, stays as it is; that is told.
-  void bound_tracer(const DaxDevice& device);
+  // memory. One that is in use, or not ours to set, stays as it is; that is told. With `taken`: only one that reaches
+  // any of so many bytes behind the device.
+  void bound_tracer(const DaxDevice& device, std::optional<uint64_t> taken = std::nullopt);
+  // Refuse to take what is behind the first `left` bytes of a device from it while a tracer that reaches it cannot be
+  // bounded, as far as that shows.
+  static void require_tracer_lets_go(const DaxDevice& device, uint64_t left);
   // Refuse while a process has the device open.
   static void require_unused(const DaxDevice& device);
 

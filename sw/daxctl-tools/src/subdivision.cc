@@ -41,6 +41,7 @@ void shrink(Provisioning* work, const std::string& name, uint64_t by) {
   if (device->bytes <= by)
     throw Failure(kAbsent,
                   "expected more than " + human_bytes(by) + " in " + name + ", found " + human_bytes(device->bytes));
+  Provisioning::require_tracer_lets_go(*device, device->bytes - by);
   const char* words = "see dmesg; a device in use cannot shrink";
   work->change({"daxctl", "disable-device", device->name}, words);
   try {
@@ -50,7 +51,7 @@ void shrink(Provisioning* work, const std::string& name, uint64_t by) {
     throw;
   }
   work->change({"daxctl", "enable-device", device->name}, words);
-  if (const auto smaller = find_dax(name)) work->bound_tracer(*smaller);
+  if (const auto smaller = find_dax(name)) work->bound_tracer(*smaller, by);
 }
 
 bool further(const DaxDevice& device) { return device.name.substr(device.name.find('.')) != ".0"; }

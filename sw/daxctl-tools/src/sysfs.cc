@@ -78,6 +78,10 @@ constexpr uint64_t kTargets = 16;
 
 uint64_t number_or(const std::string& path, uint64_t otherwise) { return number(path).value_or(otherwise); }
 
+std::string bound_path(const TracerFunction& function, const std::string& attribute) {
+  return sysfs_root() + "/class/misc/" + function.name + "/device/" + attribute;
+}
+
 }  // namespace
 
 std::string sysfs_root() { return from_environment("MERAPI_SYSFS_ROOT", "/sys"); }
@@ -231,9 +235,12 @@ std::vector<TracerFunction> tracer_functions() {
   return found;
 }
 
+int tracer_bound_refused(const TracerFunction& function) {
+  return access(bound_path(function, "window_bytes").c_str(), W_OK) == 0 ? 0 : errno;
+}
+
 int set_tracer_bound(const TracerFunction& function, const std::string& attribute, uint64_t value) {
-  const std::string path = sysfs_root() + "/class/misc/" + function.name + "/device/" + attribute;
-  const int fd = open(path.c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC);
+  const int fd = open(bound_path(function, attribute).c_str(), O_WRONLY | O_CLOEXEC | O_TRUNC);
   if (fd < 0) return errno;
   const std::string text = std::to_string(value) + "\n";
   const int code = write(fd, text.data(), text.size()) == ssize_t(text.size()) ? 0 : errno;

@@ -93,6 +93,8 @@ struct TracerFunction {
 std::vector<TracerFunction> tracer_functions();
 // Sets a bound (window_offset, window_bytes). 0, or the errno value: EBUSY while somebody has the function open.
 int set_tracer_bound(const TracerFunction& function, const std::string& attribute, uint64_t value);
+// The errno value when they are not the caller's to set; 0: they are, or that shows only when they are set.
+int tracer_bound_refused(const TracerFunction& function);
 
 // The part of an expander's memory that a dax device is, in bytes from the memory's first one on. Nothing when that
 // cannot be told: not root, no CXL region, or several expanders.

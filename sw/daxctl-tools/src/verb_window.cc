@@ -72,8 +72,9 @@ int create_dax(const CreateOptions& o) {
       say(WindowRecord::unwritten(code, "the window is there, but is not made again after a reboot"));
   }
   if (o.as_json) {
-    print({{"window", "dax:" + made.path}, {"bytes", made.bytes}, {"did", work.did()}});
+    print({{"window", "dax:" + made.path}, {"bytes", made.bytes}, {"found", work.found()}, {"did", work.did()}});
   } else {
+    for (const std::string& line : work.found()) printf("found  %s\n", line.c_str());
     printf("dax:%s (%s)\n", made.path.c_str(), human_bytes(made.bytes).c_str());
   }
   return kOk;

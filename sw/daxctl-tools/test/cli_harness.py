@@ -62,6 +62,14 @@ def merapi_of_nobody(folder, *arguments, env=None):
     )
 
 
+def interposed(folder, name, text):
+    """A library for LD_PRELOAD with functions in C that take the place of the system's."""
+    library = folder / f"{name}.so"
+    compiler = ["cc", "-x", "c", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, "-", "-ldl"]
+    subprocess.run(compiler, input=text, text=True, check=True, timeout=60)
+    return library
+
+
 class Process:
     """A process whose lines of output can be waited for; ends with the test."""
 

@@ -136,7 +136,8 @@ void show_image(const json& i) {
   printf("answers     %" PRIu64 " objects, %" PRIu64 " klasses, %" PRIu64 " references\n",
          i["answers"]["objects"].get<uint64_t>(), i["answers"]["klasses"].get<uint64_t>(),
          i["answers"]["references"].get<uint64_t>());
-  printf("text        %s\n", json_of(i["text"]).c_str());
+  // As a whole, for the keys.
+  printf("text        %s\n", text_of(shown(json_of(i["text"]))).c_str());
 }
 
 int info(const Options& o) {

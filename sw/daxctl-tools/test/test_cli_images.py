@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """merapi save, load, replay, verify, trace, reset and export."""
 
+import json
 import os
 import resource
 import stat
@@ -87,9 +88,8 @@ def test_text_that_is_not_utf8(image):
     assert "h\ufffd\ufffdf" in str(merapi("info", image, "--json").json()["text"])
 
 
-def test_text_that_is_too_deep(image, folder):
-    """What prints it calls itself for each level, and ran out of stack."""
-    text = b'{"a": ' + b"[" * 100000 + b"]" * 100000 + b"}\0"
+def replace_text(image, text):
+    """Give an image another text, bytes that end in a zero."""
     data = image.read_bytes()
     extents, _, answers, references, old = struct.unpack_from("<5Q", data, 24)
     at = 128 + 16 * extents + 8 * answers + 8 * (answers + 1) + 8 * references + answers
@@ -100,12 +100,31 @@ def test_text_that_is_too_deep(image, folder):
     struct.pack_into("<Q", header, 72, checksum(tables))
     struct.pack_into("<Q", header, 120, checksum(header[:120]))
     image.write_bytes(header + tables + data[-(-(at + old) // 4096) * 4096 :])
+
+
+def test_text_that_is_too_deep(image, folder):
+    """What prints it calls itself for each level, and ran out of stack."""
+    text = b'{"a": ' + b"[" * 100000 + b"]" * 100000 + b"}\0"
+    replace_text(image, text)
     done = merapi("info", image, "--json")
     assert done.status == OK, done.err
     assert done.json()["text"] == {"text": text[:-1].decode()}
     assert merapi("info", image).status == OK
     aged = subprocess.run([binary("merapi-age"), image, folder / "aged"], capture_output=True, text=True, timeout=60)
     assert aged.returncode == 0, aged.stderr
+
+
+@pytest.mark.parametrize("is_json", [True, False])
+def test_text_is_no_command_for_a_terminal(image, is_json):
+    """It is whoever's who made the image, its keys too: whoever looked at it had them carried out."""
+    said = "\u00e9\x7f \u009b2K\u009d0;title\x1b[31m"
+    text = {said: [said]}
+    replace_text(image, (json.dumps(text, ensure_ascii=False) if is_json else said).encode() + b"\0")
+    done = merapi("info", image)
+    assert done.status == OK, done.err
+    assert not set(done.out) & {*map(chr, range(32)), *map(chr, range(0x7F, 0xA0))} - {"\n"}, done.out
+    assert done.out.count("\u00e9" + r"\x7f \x9b2K\x9d0;title\u001b[31m") == (2 if is_json else 1)
+    assert merapi("info", image, "--json").json()["text"] == (text if is_json else {"text": said})
 
 
 def test_verify_agrees_with_the_model(image, device):

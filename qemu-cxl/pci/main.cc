@@ -30,7 +30,7 @@ int written() { return merapi::cli::written("merapi-pci-front", 0, kExitServe); 
 
 int main(int argc, char** argv) {
   merapi::cli::hold_standard_streams();
-  merapi::cli::outlive_file_limit();
+  merapi::cli::catch_truncation("merapi-pci-front", kExitServe);
   CLI::App app{
       "Serves the tracer as a PCI function over vfio-user, and keeps the engine that traces running.\n"
       "Exit codes: 0 ended by SIGTERM or SIGINT, 2 wrong command line, 3 cannot serve.",

@@ -79,8 +79,9 @@ class Client:
 
 
 @contextlib.contextmanager
-def front(folder, engine):
-    """A front process with a window of 64 MiB and the given engine. Yields (process, socket, window file)."""
+def front(folder, engine, status=0):
+    """A front process with a window of 64 MiB and the given engine; it is to end with this status. Yields (process,
+    socket, window file)."""
     if not FRONT.exists():
         pytest.skip(f"expected {FRONT}, found nothing; run 'make qemu-setup'")
     window, path = folder / "window", folder / "s"
@@ -94,7 +95,7 @@ def front(folder, engine):
         yield process, path, window
     finally:
         process.terminate()
-        assert process.wait(10) == 0
+        assert process.wait(10) == status
         process.stdout.close()
 
 
@@ -367,6 +368,27 @@ def test_engine_ends_with_the_front(tmp_path):
         until(lambda: pid_file.exists() and pid_file.read_text().strip())
         engine = int(pid_file.read_text())
     until(lambda: not Path(f"/proc/{engine}").exists())
+
+
+def test_a_file_that_becomes_smaller_is_told(tmp_path):
+    """The front looks at its memory for itself while it is armed; it died of that, and said nothing."""
+    pid_file = tmp_path / "pid"
+    engine = ["sh", "-c", f"echo $$ > {pid_file}; exec sleep 1000"]
+    with front(tmp_path, engine, status=3) as (process, path, window), contextlib.closing(Client(path)) as client:
+        until(lambda: pid_file.exists() and pid_file.read_text().strip())
+        os.truncate(window, 0)
+        assert client.read(BAR0, MAGIC).to_bytes(4, "little") == b"MRPI"
+        # The answer may not come any more.
+        request = struct.pack("<HHIIIQII", 1, WRITE, 36, 0, 0, ARM, BAR0, 4) + bytes(4)
+        client.socket.sendall(request)
+        assert process.wait(10) == 3
+    log = (tmp_path / "front.log").read_text()
+    assert log.startswith("merapi-pci-front: expected memory behind what is mapped, found that a file became smaller")
+    engine = int(pid_file.read_text())
+    until(lambda: not Path(f"/proc/{engine}").exists())
+    # Its socket is stale, and makes way.
+    with front(tmp_path, ["sleep", "1000"]):
+        pass
 
 
 def test_a_client_that_breaks_the_protocol_is_dropped_and_the_next_is_served(served, tmp_path):

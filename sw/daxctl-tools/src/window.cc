@@ -38,32 +38,32 @@ int memory_file() {
   return memfd_create("merapi", MFD_CLOEXEC);
 }
 
-// A window that `image` fits into, in a file that has lost its name or never had one: nothing is left behind, however
-// its user ends.
+// A file without a name in this folder, or -1. Where the file system has no such thing it loses its name at once.
+int nameless_file(const std::string& folder) {
+  int fd = open(folder.c_str(), O_RDWR | O_TMPFILE | O_CLOEXEC, 0600);
+  if (fd >= 0) return fd;
+  std::string path = folder + "/merapi-XXXXXX";
+  fd = mkostemp(path.data(), O_CLOEXEC);
+  if (fd >= 0) unlink(path.c_str());
+  return fd;
+}
+
+// A window that `image` fits into, in a file without a name: nothing is left behind, however its user ends.
 Window nameless_window(const Image& image) {
   const uint64_t bytes = merapi_image_window_bytes(image.get());
   const std::string folder = scratch_folder(bytes, image.path());
-  std::string path = folder + "/merapi-XXXXXX";
-  int fd = mkostemp(path.data(), O_CLOEXEC);
-  const bool named = fd >= 0;
-  if (!named) {
-    const int code = errno;
-    fd = memory_file();
-    if (fd < 0)
-      throw system_failure(code, "cannot make a file in " + folder + ", nor one in memory, to unpack " + image.path());
-    path = "/proc/self/fd/" + std::to_string(fd);
-  }
-  struct Remove {
+  struct File {
     int fd;
-    bool named;
-    const std::string& path;
-    ~Remove() {
-      if (named) unlink(path.c_str());
-      close(fd);
-    }
-  } remove{fd, named, path};
+    ~File() { close(fd); }
+  } file{nameless_file(folder)};
+  if (file.fd < 0) {
+    const int code = errno;
+    file.fd = memory_file();
+    if (file.fd < 0)
+      throw system_failure(code, "cannot make a file in " + folder + ", nor one in memory, to unpack " + image.path());
+  }
   const merapi_geometry geometry = image.geometry();
-  return Window("file:" + path, &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE);
+  return Window("file:/proc/self/fd/" + std::to_string(file.fd), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE);
 }
 
 // Through a file: where the memory is gone a system call fails, and a load would end the process.

@@ -4,9 +4,11 @@
 import json
 import os
 import resource
+import signal
 import stat
 import struct
 import subprocess
+from pathlib import Path
 
 import pytest
 from cli_harness import (
@@ -19,6 +21,7 @@ from cli_harness import (
     USAGE,
     binary,
     compile_java,
+    interposed,
     merapi,
     patched_jdk,
 )
@@ -324,6 +327,60 @@ def test_export_writes_nothing_when_it_fails(folder):
     done = merapi("export", bad, folder / "dump")
     assert done.status == ABSENT
     assert sorted(p.name for p in folder.iterdir()) == ["bad"]
+
+
+# Ends the process where it gives the file that it unpacks into its size, and says which file that is. A file system may
+# have no files without a name.
+KILLED = r"""
+#include <dlfcn.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+int open(const char* path, int flags, ...) {
+  const int nameless = (flags & O_TMPFILE) == O_TMPFILE;
+  if (nameless && getenv("KILLED_NAMED") != NULL) {
+    errno = EOPNOTSUPP;
+    return -1;
+  }
+  va_list more;
+  va_start(more, flags);
+  const mode_t mode = nameless || (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;
+  va_end(more);
+  return ((int (*)(const char*, int, ...))dlsym(RTLD_NEXT, "open"))(path, flags, mode);
+}
+
+int ftruncate(int fd, off_t bytes) {
+  char link[64], path[PATH_MAX] = "";
+  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
+  if (readlink(link, path, sizeof path - 1) < 0) return -1;
+  FILE* told = fopen(getenv("KILLED_TOLD"), "we");
+  fputs(path, told);
+  fclose(told);
+  kill(getpid(), SIGKILL);
+  return (int)bytes;
+}
+"""
+
+
+@pytest.mark.parametrize("named", [False, True])
+def test_an_export_that_is_killed_leaves_nothing_behind(image, folder, named):
+    """The file that it unpacks into had a name until the window was laid out."""
+    told = folder / "told"
+    env = {"LD_PRELOAD": str(interposed(folder, "killed", KILLED)), "KILLED_TOLD": str(told)}
+    done = merapi("export", image, folder / "dump", env={**env, **({"KILLED_NAMED": "1"} if named else {})})
+    assert done.status == -signal.SIGKILL, done
+    unpacked = Path(told.read_text())
+    try:
+        assert not unpacked.exists()
+    finally:
+        unpacked.unlink(missing_ok=True)
+    assert unpacked.name.startswith("merapi-") == named
 
 
 @pytest.mark.parametrize("verb", ["save", "export"])

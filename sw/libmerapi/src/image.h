@@ -87,8 +87,9 @@ uint64_t merapi_image_sum_with(const uint8_t* file, const struct merapi_image_he
 #endif
 
 struct merapi_image {
-  const uint8_t* file; /* mapped read-only */
+  const uint8_t* file; /* mapped read-only, for the payload: somebody may write it meanwhile */
   uint64_t file_bytes;
+  uint8_t* own; /* copy of the file up to the end of the control page, the payload's first: what was checked is used */
   char* path;
   struct merapi_image_header header;
   struct merapi_image_sections sections;

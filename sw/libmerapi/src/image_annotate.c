@@ -37,8 +37,8 @@ static bool write_header(int fd, struct merapi_image_header* header, uint64_t su
  * (MERAPI_IMAGE_NO_TEXT), which a reader tries when it finds another. */
 static int write_text(const struct merapi_image* image, int fd, const char* json, struct merapi_error* error) {
   struct merapi_image_header header = image->header;
-  const uint64_t without = merapi_image_sum_with(image->file, &header, &image->sections, MERAPI_IMAGE_NO_TEXT);
-  const uint64_t with = merapi_image_sum_with(image->file, &header, &image->sections, json);
+  const uint64_t without = merapi_image_sum_with(image->own, &header, &image->sections, MERAPI_IMAGE_NO_TEXT);
+  const uint64_t with = merapi_image_sum_with(image->own, &header, &image->sections, json);
   char* text = malloc(header.text_bytes);
   if (text == NULL)
     return merapi_fail(error, -ENOMEM, "%s: no memory for %" PRIu64 " bytes", image->path, header.text_bytes);

@@ -5,6 +5,7 @@
  */
 #include <errno.h>
 #include <inttypes.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
@@ -12,17 +13,26 @@
 #include "image.h"
 
 #define PIECE_BYTES (UINT64_C(64) << 20)
+#define COPY_BYTES (UINT64_C(1) << 20)
 
-static int write_range(struct merapi_window* window, uint64_t offset, const uint8_t* from, uint64_t bytes) {
+/* Through a copy, so that what is written is what is summed. */
+static int write_range(struct merapi_window* window, uint64_t offset, const uint8_t* from, uint64_t bytes, uint8_t* copy,
+                       struct merapi_checksum* sum) {
   while (bytes > 0) {
     const uint64_t part = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
     const uint64_t start = offset / window->granularity * window->granularity;
     size_t mapped;
     uint8_t* base = merapi_window_map(window, start, offset - start + part, &mapped);
     if (base == NULL) return -errno;
-    merapi_invalidate(window, base + (offset - start), part);
-    memcpy(base + (offset - start), from, part);
-    merapi_write_back(window, base + (offset - start), part);
+    uint8_t* const to = base + (offset - start);
+    merapi_invalidate(window, to, part);
+    for (uint64_t done = 0, some; done < part; done += some) {
+      some = part - done < COPY_BYTES ? part - done : COPY_BYTES;
+      memcpy(copy, from + done, some);
+      merapi_checksum_add(sum, copy, some);
+      memcpy(to + done, copy, some);
+    }
+    merapi_write_back(window, to, part);
     munmap(base, mapped);
     offset += part;
     from += part;
@@ -31,25 +41,34 @@ static int write_range(struct merapi_window* window, uint64_t offset, const uint
   return 0;
 }
 
+/* -EBADMSG: somebody has written the file since its payload was found good. */
 static int write_extents(const struct merapi_image* image, struct merapi_window* window) {
   const struct merapi_image_extent* extent =
-      (const struct merapi_image_extent*)(const void*)(image->file + image->sections.extents);
+      (const struct merapi_image_extent*)(const void*)(image->own + image->sections.extents);
+  uint8_t* const copy = malloc(COPY_BYTES);
+  if (copy == NULL) return -ENOMEM;
+  struct merapi_checksum sum;
+  merapi_checksum_start(&sum);
+  /* The control page, first of the first extent, is written by its parts. */
+  merapi_checksum_add(&sum, image->own + image->sections.payload, MERAPI_CONTROL_BYTES);
   const uint8_t* from = image->file + image->sections.payload;
   int status = 0;
   for (uint64_t i = 0; i < image->header.extent_count && status == 0; i++) {
-    /* The control page, first of the first extent, is written by its parts. */
     const uint64_t skip = i == 0 ? MERAPI_CONTROL_BYTES : 0;
     const uint64_t bytes = extent[i].pages * MERAPI_IMAGE_PAGE;
     status = merapi_reserve(window, extent[i].offset, bytes);
-    if (status == 0) status = write_range(window, extent[i].offset + skip, from + skip, bytes - skip);
+    if (status == 0) status = write_range(window, extent[i].offset + skip, from + skip, bytes - skip, copy, &sum);
     from += bytes;
   }
+  free(copy);
+  if (status == 0 && MERAPI_CHECKSUMS_COUNT && merapi_checksum_end(&sum) != image->header.payload_checksum)
+    status = -EBADMSG;
   return status;
 }
 
 /* Identity, configuration and directory; the magic last. The other lines belong to this window's own life. */
 static void write_control(const struct merapi_image* image, struct merapi_window* window) {
-  const uint8_t* control = image->file + image->sections.payload;
+  const uint8_t* control = image->own + image->sections.payload;
   struct merapi_identity identity;
   memcpy(&identity, control, sizeof identity);
   identity.window_bytes = window->bytes;
@@ -110,6 +129,9 @@ int merapi_image_load(struct merapi_image* image, struct merapi_window* window, 
   status = merapi_zero(window, MERAPI_CONTROL_BYTES, header->window_bytes - MERAPI_CONTROL_BYTES);
   if (status == 0) status = merapi_reserve(window, 0, window->layout.area[MERAPI_AREA_SPILL].offset);
   if (status == 0) status = write_extents(image, window);
+  if (status == -EBADMSG)
+    return merapi_fail(error, status, "expected an image that nobody writes while it is loaded, found a change of %s",
+                       image->path);
   if (status < 0) return merapi_fail(error, status, "cannot write the window %s: %s", window->path, strerror(-status));
   write_control(image, window);
   window->config = image->config;

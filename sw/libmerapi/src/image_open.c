@@ -27,22 +27,27 @@ static int check_header(struct merapi_image* image, struct merapi_error* error) 
   if (!merapi_image_place(h, &image->sections) || image->sections.end != image->file_bytes)
     return merapi_fail(error, -EBADMSG, "%s: expected %" PRIu64 " bytes by its header, found %" PRIu64, image->path,
                        image->sections.end, image->file_bytes);
+  return 0;
+}
+
+static int check_tables(struct merapi_image* image, struct merapi_error* error) {
+  const struct merapi_image_header* h = &image->header;
   const uint64_t tables = image->sections.payload - sizeof *h;
-  image->text = (const char*)image->file + image->sections.text;
-  if (MERAPI_CHECKSUMS_COUNT && merapi_checksum_of(image->file + sizeof *h, tables) != h->tables_checksum) {
+  image->text = (const char*)image->own + image->sections.text;
+  if (MERAPI_CHECKSUMS_COUNT && merapi_checksum_of(image->own + sizeof *h, tables) != h->tables_checksum) {
     if (h->text_bytes < sizeof MERAPI_IMAGE_NO_TEXT ||
-        merapi_image_sum_with(image->file, h, &image->sections, MERAPI_IMAGE_NO_TEXT) != h->tables_checksum)
+        merapi_image_sum_with(image->own, h, &image->sections, MERAPI_IMAGE_NO_TEXT) != h->tables_checksum)
       return merapi_fail(error, -EBADMSG, "%s: the tables are damaged (checksum)", image->path);
     image->text = MERAPI_IMAGE_NO_TEXT;
   }
-  if (h->bitmap > 1 || h->text_bytes == 0 || image->file[image->sections.text + h->text_bytes - 1] != 0)
+  if (h->bitmap > 1 || h->text_bytes == 0 || image->own[image->sections.text + h->text_bytes - 1] != 0)
     return merapi_fail(error, -EBADMSG, "%s: expected a bitmap of 0 or 1 and a terminated text, found neither",
                        image->path);
   return 0;
 }
 
 static const struct merapi_image_extent* extents_of(const struct merapi_image* image) {
-  return (const struct merapi_image_extent*)(const void*)(image->file + image->sections.extents);
+  return (const struct merapi_image_extent*)(const void*)(image->own + image->sections.extents);
 }
 
 static int check_extents(const struct merapi_image* image, struct merapi_error* error) {
@@ -72,10 +77,10 @@ static int check_answers(struct merapi_image* image, struct merapi_error* error)
   const struct merapi_image_sections* s = &image->sections;
   struct merapi_answers* a = &image->answers;
   a->count = image->header.answer_count;
-  a->key = (const uint64_t*)(const void*)(image->file + s->keys);
-  a->first = (const uint64_t*)(const void*)(image->file + s->firsts);
-  a->reference = (const uint64_t*)(const void*)(image->file + s->references);
-  a->is_klass = image->file + s->is_klass;
+  a->key = (const uint64_t*)(const void*)(image->own + s->keys);
+  a->first = (const uint64_t*)(const void*)(image->own + s->firsts);
+  a->reference = (const uint64_t*)(const void*)(image->own + s->references);
+  a->is_klass = image->own + s->is_klass;
   bool good = a->first[0] == 0 && a->first[a->count] == image->header.reference_count;
   for (uint64_t i = 0; i < a->count && good; i++) {
     good = a->is_klass[i] <= 1 && a->first[i] <= a->first[i + 1];
@@ -87,16 +92,39 @@ static int check_answers(struct merapi_image* image, struct merapi_error* error)
 }
 
 static int check(struct merapi_image* image, struct merapi_error* error) {
-  int status = check_header(image, error);
+  int status = check_tables(image, error);
   if (status == 0) status = check_extents(image, error);
   if (status == 0) status = check_answers(image, error);
   if (status == 0)
-    status = merapi_control_check(image->file + image->sections.payload, image->header.window_bytes, &image->layout,
+    status = merapi_control_check(image->own + image->sections.payload, image->header.window_bytes, &image->layout,
                                   &image->config, error);
   if (status == 0 && image->layout.window_bytes != image->header.window_bytes)
     status = merapi_fail(error, -EBADMSG, "%s: expected a layout of %" PRIu64 " bytes, found %" PRIu64, image->path,
                          image->header.window_bytes, image->layout.window_bytes);
   return status;
+}
+
+/* Of a file that becomes smaller meanwhile as well. */
+static int read_all(int fd, uint8_t* to, uint64_t bytes, const char* path, struct merapi_error* error) {
+  for (uint64_t done = 0; done < bytes;) {
+    const ssize_t got = pread(fd, to + done, bytes - done, (off_t)done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return merapi_fail(error, -errno, "%s: cannot read: %s", path, strerror(errno));
+    if (got == 0)
+      return merapi_fail(error, -EBADMSG, "%s: expected %" PRIu64 " bytes, found %" PRIu64, path, bytes, done);
+    done += (uint64_t)got;
+  }
+  return 0;
+}
+
+/* The file's size has been found to be what the header says, so no more is allocated than it has. */
+static int read_own(struct merapi_image* image, int fd, struct merapi_error* error) {
+  if (image->sections.end - image->sections.payload < MERAPI_CONTROL_BYTES)
+    return merapi_fail(error, -EBADMSG, "%s: expected a control page, found no page", image->path);
+  const uint64_t bytes = image->sections.payload + MERAPI_CONTROL_BYTES;
+  if ((image->own = malloc(bytes)) == NULL)
+    return merapi_fail(error, -ENOMEM, "%s: no memory for %" PRIu64 " bytes of tables", image->path, bytes);
+  return read_all(fd, image->own, bytes, image->path, error);
 }
 
 static int map_file(struct merapi_image* image, struct merapi_error* error) {
@@ -113,13 +141,18 @@ static int map_file(struct merapi_image* image, struct merapi_error* error) {
     return merapi_fail(error, -EPROTO, "expected a saved window at %s, found another kind of file", image->path);
   }
   image->file_bytes = (uint64_t)status.st_size;
-  void* file = mmap(NULL, image->file_bytes, PROT_READ, MAP_SHARED, fd, 0);
-  const int code = errno;
+  int result = read_all(fd, (uint8_t*)&image->header, sizeof image->header, image->path, error);
+  if (result == 0) result = check_header(image, error);
+  if (result == 0) result = read_own(image, fd, error);
+  if (result == 0) {
+    void* file = mmap(NULL, image->file_bytes, PROT_READ, MAP_SHARED, fd, 0);
+    if (file == MAP_FAILED)
+      result = merapi_fail(error, -errno, "%s: cannot map: %s", image->path, strerror(errno));
+    else
+      image->file = file;
+  }
   close(fd);
-  if (file == MAP_FAILED) return merapi_fail(error, -code, "%s: cannot map: %s", image->path, strerror(code));
-  image->file = file;
-  memcpy(&image->header, file, sizeof image->header);
-  return 0;
+  return result;
 }
 
 int merapi_image_open(const char* path, struct merapi_image** image, struct merapi_error* error) {
@@ -142,6 +175,7 @@ int merapi_image_open(const char* path, struct merapi_image** image, struct mera
 void merapi_image_close(struct merapi_image* image) {
   if (image == NULL) return;
   if (image->file != NULL) munmap((void*)(uintptr_t)image->file, image->file_bytes);
+  free(image->own);
   free(image->path);
   free(image);
 }

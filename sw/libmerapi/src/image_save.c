@@ -61,6 +61,15 @@ static int append_page(struct extents* extents, uint64_t offset) {
 
 static bool is_zero(const uint8_t* page) { return page[0] == 0 && memcmp(page, page + 1, MERAPI_IMAGE_PAGE - 1) == 0; }
 
+/* Between the areas and behind them the memory holds whatever its former use has left. */
+static bool in_an_area(const struct merapi_layout* layout, uint64_t page) {
+  for (int i = 0; i < (int)MERAPI_AREA_COUNT; i++) {
+    const struct merapi_area_desc* area = &layout->area[i];
+    if (area->size > 0 && page + MERAPI_IMAGE_PAGE > area->offset && page < area->offset + area->size) return true;
+  }
+  return false;
+}
+
 static int find_pages(struct merapi_window* window, struct extents* extents) {
   const uint64_t end = window->layout.window_bytes;
   int status = append_page(extents, 0); /* the control page always */
@@ -75,7 +84,7 @@ static int find_pages(struct merapi_window* window, struct extents* extents) {
       if (base == NULL) return -errno;
       merapi_invalidate(window, base + (at - from), next - at);
       for (uint64_t page = at; page < next && status == 0; page += MERAPI_IMAGE_PAGE)
-        if (page != 0 && !is_zero(base + (page - from))) status = append_page(extents, page);
+        if (in_an_area(&window->layout, page) && !is_zero(base + (page - from))) status = append_page(extents, page);
       munmap((void*)(uintptr_t)base, mapped);
     }
   }

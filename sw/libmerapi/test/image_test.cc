@@ -10,11 +10,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
 #include <set>
 #include <thread>
@@ -496,6 +498,66 @@ TEST_F(Image, DamagedPayloadIsNotLoaded) {
   EXPECT_EQ(merapi_image_load(image, window_, &error_), -EBADMSG);
   EXPECT_EQ(merapi_limit_get(window_, 0), 5u);  // untouched
   merapi_image_close(image);
+}
+
+// Somebody writes the file in place, once it was opened.
+TEST_F(Image, WhatWasCheckedIsUsed) {
+  const uint64_t key[] = {0x700000040}, first[] = {0, 2}, reference[] = {11, 12};
+  const uint8_t is_klass[] = {0};
+  const merapi_answers answers = {1, key, is_klass, first, reference};
+  ASSERT_EQ(Save(&answers, "{\"a\": 1}"), 0);
+  const std::string page(heap_, heap_ + 4096);
+  std::string other = ReadFile(image_);
+  merapi_image* image = nullptr;
+  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
+  const size_t payload = other.find("MERAPI1");
+  ASSERT_EQ(payload % 4096, 0u);
+  std::fill_n(other.begin(), payload, '\xff');
+  WriteFile(image_, other);
+  const merapi_answers* back = merapi_image_answers(image);
+  EXPECT_EQ(back->first[1], 2u);
+  EXPECT_EQ(back->reference[1], 12u);
+  EXPECT_STREQ(merapi_image_json(image), "{\"a\": 1}");
+  std::memset(heap_, 0, 4096);
+  ASSERT_EQ(merapi_image_load(image, window_, &error_), 0) << error_.message;
+  EXPECT_EQ(std::memcmp(merapi_map_area(window_, MERAPI_AREA_HEAP), page.data(), page.size()), 0);
+  merapi_image_close(image);
+}
+
+TEST_F(Image, APayloadThatIsWrittenWhileItIsLoaded) {
+  ASSERT_EQ(Save(), 0);
+  std::string other = ReadFile(image_);
+  merapi_image* image = nullptr;
+  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
+  ASSERT_EQ(merapi_image_check(image, &error_), 0);
+  other[other.size() - 100] ^= 1;
+  WriteFile(image_, other);
+  EXPECT_EQ(merapi_image_load(image, window_, &error_), -EBADMSG);
+  EXPECT_NE(std::strstr(error_.message, "nobody writes"), nullptr) << error_.message;
+  merapi_window* none = nullptr;  // half of one and half of another is no window
+  EXPECT_LT(merapi_open(("file:" + path_).c_str(), nullptr, MERAPI_OPEN_READONLY, &none, &error_), 0);
+  merapi_image_close(image);
+}
+
+TEST_F(Image, WhatLiesBetweenTheAreasIsNotSaved) {
+  const merapi_layout& layout = *merapi_layout_of(window_);
+  std::map<uint64_t, uint64_t> areas;  // end by begin
+  for (const merapi_area_desc& area : layout.area)
+    if (area.size > 0) areas[area.offset] = area.offset + area.size;
+  std::fstream file(path_, std::ios::binary | std::ios::in | std::ios::out);
+  const std::string former = "a former program's";
+  int gaps = 0;
+  for (auto at = areas.begin(); at != areas.end(); at++) {
+    const uint64_t begin = (at->second + 4095) / 4096 * 4096;
+    const uint64_t end = std::next(at) == areas.end() ? layout.window_bytes : std::next(at)->first;
+    if (begin + 4096 > end) continue;
+    gaps++;
+    for (const uint64_t place : {begin, end - 4096}) file.seekp(std::streamoff(place)).write(former.data(), ptrdiff_t(former.size()));
+  }
+  file.close();
+  ASSERT_GT(gaps, 0);
+  ASSERT_EQ(Save(), 0) << error_.message;
+  EXPECT_EQ(ReadFile(image_).find(former), std::string::npos);
 }
 
 TEST_F(Image, TruncatedOrExtendedFilesAreRefused) {

@@ -274,7 +274,7 @@ MERAPI_API int merapi_output_commit(struct merapi_output* output, struct merapi_
 MERAPI_API void merapi_output_abandon(struct merapi_output* output);
 
 /* Save the window of `window` to `path` (see merapi_output_open), which is not the window's own file (-EINVAL). The
- * device must be paused, detached or idle. Pages of zeros are not stored. `answers` and `json` may be NULL; `bitmap` is
+ * device must be paused, detached or idle. Pages of zeros, and those between the areas, are not stored. `answers` and `json` may be NULL; `bitmap` is
  * the one that holds the greys. */
 MERAPI_API int merapi_image_save(struct merapi_window* window, const char* path, uint32_t bitmap,
                                  const struct merapi_answers* answers, const char* json, struct merapi_error* error);
@@ -299,7 +299,8 @@ MERAPI_API const struct merapi_answers* merapi_image_answers(const struct merapi
 MERAPI_API int merapi_image_check(struct merapi_image* image, struct merapi_error* error);
 /* Write the image's contents into an open window of at least its size (made with MERAPI_OPEN_CREATE, for instance);
  * the window then has the image's layout and configuration. What merapi_map_area returned before is no longer mapped.
- * -EBUSY while a device is attached, -ENOSPC too small, -EBADMSG the image is damaged (the window is untouched). */
+ * -EBUSY while a device is attached, -ENOSPC too small, -EBADMSG the image is damaged (the window is untouched) or is
+ * written by somebody meanwhile (the window is none then, as wherever writing it fails). */
 MERAPI_API int merapi_image_load(struct merapi_image* image, struct merapi_window* window, struct merapi_error* error);
 /* Geometry to open a window of the image's size with. */
 MERAPI_API void merapi_image_geometry(const struct merapi_image* image, struct merapi_geometry* geometry);

@@ -57,6 +57,12 @@ def test_a_simulated_tracer_finds_the_same(name, preset, folder):
     assert found(report) == saved_windows.EXPECTED[name]
 
 
+def merapi(arguments):
+    done = subprocess.run([binary("merapi"), *arguments.split()], capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def strip(image, copy):
     return subprocess.run([binary("merapi-strip"), image, copy], capture_output=True, text=True, timeout=120)
 
@@ -65,7 +71,42 @@ def test_strip_of_a_stripped_window_changes_nothing(folder):
     image, copy = saved_windows.unpack("javac", folder), folder / "copy.img"
     done = strip(image, copy)
     assert done.returncode == 0, done.stderr
-    assert found(replay(copy)) == saved_windows.EXPECTED["javac"]
+    expected = saved_windows.EXPECTED["javac"]
+    assert found(replay(copy)) == expected
+    answers = json.loads(merapi(f"info --json {copy}"))["answers"]
+    assert answers["objects"] == expected["deferred"], "answers of dead objects tell of them"
+    assert answers["klasses"] <= expected["shapes_seen"]
+
+
+def test_what_no_trace_reads_is_not_in_a_stripped_window(folder):
+    """Rings, live words, spilled greys, the other bitmap, dead objects, and what lies between the areas."""
+    window, image, copy = folder / "window", folder / "secret.img", folder / "copy.img"
+    for name in (window, image, copy):
+        name.unlink(missing_ok=True)
+    merapi(f"load {saved_windows.unpack('javac', folder)} file:{window} --create")
+    layout = json.loads(merapi(f"info file:{window} --json"))["layout"]
+    areas = {area["area"]: (area["offset"], area["bytes"]) for area in layout if area["bytes"]}
+    greys = json.loads(merapi(f"info {folder}/javac.img --json"))["bitmap"]
+    read = (f"bitmap{greys}", "limits", "shapes", "shape_extension")
+    places = {name: offset + size // 2 for name, (offset, size) in areas.items() if name not in read}
+    with open(window, "r+b") as file:
+        heap, heap_bytes = areas["heap"]
+        file.seek(heap)
+        places["heap"] = heap + file.read(heap_bytes).rindex(bytes(8192)) + 4096
+        ends = sorted((offset + size + 4095) // 4096 * 4096 for offset, size in areas.values())
+        starts = [offset for offset, _ in areas.values()]
+        places |= {f"gap at {end:x}": end for end in ends if end not in starts and end < os.path.getsize(window)}
+        assert len(places) >= 7, places
+        for name, place in places.items():
+            file.seek(place // 8 * 8)
+            file.write(f"password of {name};".encode())
+    merapi(f"save file:{window} {image} --bitmap {greys}")
+    assert b"password of heap;" in image.read_bytes()
+    done = strip(image, copy)
+    assert done.returncode == 0, done.stderr
+    left = [name for name in places if f"password of {name};".encode() in copy.read_bytes()]
+    assert not left
+    assert found(replay(copy)) == found(replay(image))
 
 
 def test_strip_refuses_a_damaged_image_and_leaves_the_copy_alone(folder):

@@ -18,7 +18,7 @@ namespace {
 
 // What is live, after a trace.
 struct Live {
-  std::vector<uint8_t> heap;              // what a trace reads, at its place; zeros elsewhere
+  std::vector<uint8_t> heap;               // what a trace reads, at its place; zeros elsewhere
   std::unordered_set<uint64_t> addresses;  // of deferred objects
   std::unordered_set<uint64_t> klasses;
 };
@@ -68,7 +68,8 @@ void clear_what_no_trace_reads(const graph::Window& window, const graph::ObjectG
     if (status < 0) throw std::runtime_error("cannot clear the copy: " + std::string(std::strerror(-status)));
   };
   const merapi_area other = bitmap == 0 ? MERAPI_AREA_BITMAP1 : MERAPI_AREA_BITMAP0;
-  for (const merapi_area area : {MERAPI_AREA_SUBMISSION, MERAPI_AREA_COMPLETION, MERAPI_AREA_LIVE, MERAPI_AREA_SPILL, other})
+  for (const merapi_area area :
+       {MERAPI_AREA_SUBMISSION, MERAPI_AREA_COMPLETION, MERAPI_AREA_LIVE, MERAPI_AREA_SPILL, other})
     clear(window.layout().area[area].offset, window.layout().area[area].size);
   const merapi_area_desc& all = window.layout().area[MERAPI_AREA_HEAP];
   clear(all.offset + heap.heap_bytes(), all.size - heap.heap_bytes());

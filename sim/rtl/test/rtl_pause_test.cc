@@ -38,6 +38,14 @@ class RtlPause : public DirectedHeap {
     machine_->request_pause();
     ASSERT_TRUE(machine_->run_until([&] { return machine_->pause_acknowledged(); }, kPatience));
   }
+  // A trace of the references that the host sends.
+  void start_with(const std::vector<uint64_t>& greys) {
+    machine_ = std::make_unique<RtlMachine>(&window_, options_);
+    ASSERT_TRUE(machine_->attach());
+    machine_->run(kPowerUp);
+    machine_->begin(0);
+    machine_->grey(greys);
+  }
   void resume() {
     machine_->resume();
     ASSERT_TRUE(machine_->run_until([&] { return machine_->resume_acknowledged(); }, kPatience));
@@ -480,6 +488,116 @@ TEST_F(RtlPauseExtensions, BlocksMayMove) {
       for (uint32_t i = 0; i < kObjects * kBlocks; i++) marked += window_.marked(0, target(i));
       EXPECT_EQ(marked, kObjects * kBlocks) << "first pause after " << first;
     }
+  }
+}
+
+// An instance of one long run of references, whose shape is replaced while it is scanned: what is left of it is by the
+// shape that it has then, also what another lane has taken over.
+class RtlPauseLong : public RtlPause {
+ protected:
+  static constexpr uint32_t kLong = 0xa000, kReferences = 2000;
+  static constexpr uint64_t kObject = 64, kBytes = 16 + 4 * kReferences;
+  RtlPauseLong() {
+    klass(kObject, kLong);
+    klass(target(), kLeaf);
+    klass(decoy(), kLeaf);
+  }
+  uint64_t target() const { return region(4) + 64; }
+  uint64_t decoy() const { return region(5) + 64; }
+  void put_long(uint8_t kind, uint32_t references) {
+    merapi_shape s{};
+    s.klass_word = kLong;
+    s.kind = kind;
+    s.size_words = kind == MERAPI_SHAPE_KIND_INSTANCE ? kBytes / 8 : 0;
+    s.header_bytes = kind == MERAPI_SHAPE_KIND_INSTANCE ? 0 : 16;
+    std::vector<merapi_ref_block> blocks;
+    if (references > 0) blocks = {{16, references}};
+    window_.put_shape(s, blocks);
+  }
+  // Paused after so many cycles; then an instance of one reference, or an array of bytes. How many references of the
+  // long one had been read then.
+  uint64_t replaced_after(uint64_t cycles, bool bytes) {
+    std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+    std::memset(window_.heap() + kObject + 12, 0, kBytes - 12);
+    window_.clear_area(MERAPI_AREA_SHAPES);
+    window_.put_instance(kLeaf, kLeafBytes / 8);
+    put_long(MERAPI_SHAPE_KIND_INSTANCE, kReferences);
+    start_with({address(kObject)});
+    machine_->run(cycles);
+    machine_->complete();
+    pause();
+    const uint64_t read = machine_->counter(MERAPI_COUNTER_REFERENCES_READ);
+    for (uint32_t i = 1; i < kReferences; i++) refer(kObject + 16 + 4 * uint64_t{i}, decoy());
+    refer(kObject + 16, target());
+    put_long(bytes ? MERAPI_SHAPE_KIND_PRIM_ARRAY : MERAPI_SHAPE_KIND_INSTANCE, bytes ? 0 : 1);
+    machine_->command(MERAPI_OP_INVALIDATE_SHAPES, 0, 0, 0);
+    resume();
+    EXPECT_TRUE(machine_->idle_or_fault(kPatience));
+    EXPECT_EQ(machine_->fault().code, 0u) << merapi_fault_name(machine_->fault().code);
+    EXPECT_EQ(window_.marked(0, target()), !bytes && read < kReferences);
+    EXPECT_FALSE(window_.marked(0, decoy()));
+    return read;
+  }
+};
+
+TEST_F(RtlPauseLong, GoesOnByTheShapeThatItHasThen) {
+  for (bool bytes : {false, true}) {
+    int middle = 0;
+    for (uint64_t cycles = 100, read = 0; read < kReferences && cycles < 10'000; cycles += 80) {
+      SCOPED_TRACE(testing::Message() << cycles << " cycles");
+      read = replaced_after(cycles, bytes);
+      middle += read > 0 && read < kReferences;
+      if (HasFailure()) return;
+    }
+    EXPECT_GE(middle, 3);
+  }
+}
+
+// The host withdraws its pauses before the tracer has seen them, and submits: the tracer goes on, so no object that is
+// on its way may begin again. A line of an object that was taken for its first would show a null for its klass.
+class RtlPauseWithdrawn : public RtlPause {
+ protected:
+  static constexpr uint32_t kSpread = 0xb000, kObjects = 400, kLines = 3, kLast = 4;
+  static constexpr uint32_t kReferences = (64 * kLines - 16) / 4;
+  RtlPauseWithdrawn() {
+    window_.put_instance(kSpread, 8 * kLines, {{16, kReferences}});
+    make_array(64, kObjects);
+    for (uint32_t o = 0; o < kObjects; o++) {
+      klass(object(o), kSpread);
+      refer(64 + 16 + 4 * uint64_t{o}, object(o));
+      for (uint32_t i = 0; i < kLast; i++) {
+        klass(target(kLast * o + i), kLeaf);
+        refer(object(o) + 64 * kLines - 4 * (i + 1), target(kLast * o + i));
+      }
+    }
+  }
+  uint64_t object(uint32_t o) const { return region(2) + 64 * kLines * o; }
+  uint64_t target(uint32_t i) const { return region(5) + kLeafBytes * i; }
+};
+
+TEST_F(RtlPauseWithdrawn, NothingBeginsAgain) {
+  Random random(41);
+  for (uint64_t late : {0, 200}) {
+    SCOPED_TRACE(testing::Message() << "the heap " << late << " cycles late");
+    const merapi_area_desc& heap = window_.layout.area[MERAPI_AREA_HEAP];
+    options_.late = [=](uint64_t, uint64_t at, bool) { return at - heap.offset < heap.size ? late : 0; };
+    std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
+    start_with({address(64)});
+    uint64_t withdrawn = 0;
+    for (; !machine_->idle() && machine_->fault().code == 0 && withdrawn < 100'000; withdrawn++) {
+      machine_->request_pause();
+      machine_->run(random.below(100));
+      machine_->resume();
+      machine_->run(random.below(150));
+      if (machine_->room()) machine_->command(MERAPI_OP_NOP, 0, 0, 0);
+      machine_->run(random.below(300));
+      machine_->complete();
+    }
+    ASSERT_EQ(machine_->fault().code, 0u) << merapi_fault_name(machine_->fault().code) << " after " << withdrawn;
+    ASSERT_TRUE(machine_->idle());
+    uint32_t marked = 0;
+    for (uint32_t i = 0; i < kObjects * kLast; i++) marked += window_.marked(0, target(i));
+    EXPECT_EQ(marked, kObjects * kLast);
   }
 }
 

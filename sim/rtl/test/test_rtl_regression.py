@@ -228,7 +228,7 @@ def test_directed(preset):
 def test_what_changes_in_a_pause(preset):
     run(
         "RtlPauseTwins.*:RtlPauseFullRing.*:RtlPauseCompletions.*:RtlPauseExtensions.*:RtlPauseSweep.*:"
-        "RtlPauseKinds.*:RtlPauseKlasses.*:RtlPauseStalls.*",
+        "RtlPauseKinds.*:RtlPauseKlasses.*:RtlPauseStalls.*:RtlPauseLong.*:RtlPauseWithdrawn.*",
         preset,
         program=sooner(preset),
     )

@@ -16,8 +16,8 @@
 #define COPY_BYTES (UINT64_C(1) << 20)
 
 /* Through a copy, so that what is written is what is summed. */
-static int write_range(struct merapi_window* window, uint64_t offset, const uint8_t* from, uint64_t bytes, uint8_t* copy,
-                       struct merapi_checksum* sum) {
+static int write_range(struct merapi_window* window, uint64_t offset, const uint8_t* from, uint64_t bytes,
+                       uint8_t* copy, struct merapi_checksum* sum) {
   while (bytes > 0) {
     const uint64_t part = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
     const uint64_t start = offset / window->granularity * window->granularity;

@@ -552,7 +552,8 @@ TEST_F(Image, WhatLiesBetweenTheAreasIsNotSaved) {
     const uint64_t end = std::next(at) == areas.end() ? layout.window_bytes : std::next(at)->first;
     if (begin + 4096 > end) continue;
     gaps++;
-    for (const uint64_t place : {begin, end - 4096}) file.seekp(std::streamoff(place)).write(former.data(), ptrdiff_t(former.size()));
+    for (const uint64_t place : {begin, end - 4096})
+      file.seekp(std::streamoff(place)).write(former.data(), ptrdiff_t(former.size()));
   }
   file.close();
   ASSERT_GT(gaps, 0);

@@ -201,7 +201,7 @@ enum merapi_counter {
   MERAPI_COUNTER_RESCANS = 22, /* chunks swept again */
   MERAPI_COUNTER_GREYS_SUBMITTED = 23, /* references received by GREY */
   MERAPI_COUNTER_GREYS_STALE = 24, /* held greys dropped because their limit fell during a pause */
-  MERAPI_COUNTER_PAUSES = 25, /* pauses acknowledged */
+  MERAPI_COUNTER_PAUSES = 25, /* pauses acknowledged; not those that the host took back before the device saw them */
   MERAPI_COUNTER_PAUSE_MAX = 26, /* longest time from seeing a pause to its acknowledgement (ns for the model, cycles otherwise) */
   MERAPI_COUNTER_BYTES_READ = 27, /* bytes read from the window (0 where not known) */
   MERAPI_COUNTER_BYTES_WRITTEN = 28, /* bytes written to the window (0 where not known) */

@@ -274,8 +274,8 @@ MERAPI_API int merapi_output_commit(struct merapi_output* output, struct merapi_
 MERAPI_API void merapi_output_abandon(struct merapi_output* output);
 
 /* Save the window of `window` to `path` (see merapi_output_open), which is not the window's own file (-EINVAL). The
- * device must be paused, detached or idle. Pages of zeros, and those between the areas, are not stored. `answers` and `json` may be NULL; `bitmap` is
- * the one that holds the greys. */
+ * device must be paused, detached or idle. Pages of zeros, and those between the areas, are not stored. `answers` and
+ * `json` may be NULL; `bitmap` is the one that holds the greys. */
 MERAPI_API int merapi_image_save(struct merapi_window* window, const char* path, uint32_t bitmap,
                                  const struct merapi_answers* answers, const char* json, struct merapi_error* error);
 

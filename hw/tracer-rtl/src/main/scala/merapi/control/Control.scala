@@ -45,11 +45,13 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val resumeAsked    = look.io.resume
   val abortAsked     = look.io.abort
   // ---- what was answered
-  val page      = RegInit(0.U.asTypeOf(new PageState))
-  val attached  = RegInit(false.B)
-  val paused    = RegInit(false.B)
-  val resuming  = RegInit(false.B)                     // copies are dropped, the resume is still to be acknowledged
-  val resumed   = RegInit(false.B)                     // the host was not looked at since
+  val page     = RegInit(0.U.asTypeOf(new PageState))
+  val attached = RegInit(false.B)
+  val paused   = RegInit(false.B)
+  val resuming = RegInit(false.B) // copies are dropped, the resume is still to be acknowledged
+  val resumed = RegInit(
+    false.B
+  ) // after a pause, in which shapes may have been replaced; the host was not looked at since
   val inCycle   = RegInit(false.B)
   val dropped   = RegInit(0.U(32.W))                   // cycle whose late commands are ignored
   val faulted   = RegInit(false.B)

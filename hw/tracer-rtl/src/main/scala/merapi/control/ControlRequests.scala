@@ -94,7 +94,7 @@ trait ControlRequests { unit: Control =>
     when(!io.core.sweeping) {
       resuming       := false.B
       paused         := false.B
-      resumed        := true.B
+      resumed        := paused // not after a pause that the host took back before it was seen: no lane is at rest
       page.ackPause  := pauseAsked
       page.ackResume := resumeAsked
       when(!faulted) {

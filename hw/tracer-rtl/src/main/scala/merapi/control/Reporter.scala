@@ -70,7 +70,8 @@ class Reporter(p: TracerParameters) extends Module {
   val used = produced(31, 0) - io.consumed(31, 0) // at most the ring's entries: HostLook believes nothing else
   val room = RegNext(!(used >> io.ringLog2)(0) && !io.hold, false.B)
 
-  // Seal: control entries push everything batched ahead of them; klasses go before the objects that showed them.
+  // Seal: control entries push everything batched ahead of them; a batch of klasses is sealed before the
+  // objects that showed them.
   val push    = RegNext(io.flush, false.B) || io.control.valid
   val wants   = counts.map(n => n === words.U || (push && n =/= 0.U))
   val seal    = state === State.Idle && !io.drop && wants.reduce(_ || _)

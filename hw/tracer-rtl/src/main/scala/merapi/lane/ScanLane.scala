@@ -413,6 +413,7 @@ class ScanLane(p: TracerParameters) extends Module {
   counted := (counted & ~taken) | Mux(next.valid && next.bits.again, nextOf, 0.U) | toExtension
   sizing  := (sizing & ~taken & ~Mux(next.valid, nextOf, 0.U)) | toSize
   assert((free & ended) === 0.U, "a slot ended twice")
+  assert(!io.redefined || io.quiet, "objects begin again while their lines are on the way")
 
   val badBlock = Wire(Valid(new FaultReport))
   badBlock.valid := walk.io.bad

@@ -43,10 +43,12 @@ class NextLine(p: TracerParameters) extends Bundle {
   val slots  = UInt(ScanJob.slots(p).W)
   val extend = Bool()
   val again = Bool() // an instance: what it has follows from its shape, which may be replaced in a pause
-  val long  = Bool() // one run of references with lines left after this one: an array
+  val long  = Bool() // one run of references, as an array has, with lines left after this one
 }
 
-/** Part of a long array, on its way to the next lane. `obj` is the array: its limit decides at every line. */
+/** Part of a long array, on its way to the next lane. `obj` is the array: its limit decides at every line. An instance is
+  * not cut: what is left of it follows from the shape that it has after a pause.
+  */
 class Piece(p: TracerParameters) extends Bundle {
   val obj  = UInt(p.objectBits.W)
   val span = new Span(p)
@@ -218,7 +220,7 @@ class SpanWalk(p: TracerParameters) extends Module {
   val way3   = RegNext(way2)
   val end3   = RegNext(end2)
   val rest3  = RegNext(lineOf(end2) - line2) // lines after the next one; one too many if it ends at a border
-  val array  = near.some && way3.single
+  val oneRun = near.some && way3.single
   val middle = near.line + (rest3 >> 1) + 1.U
   val border = Cat(middle, 0.U(4.W))
   io.next.valid            := valid3 && (near.some || way3.more)
@@ -227,10 +229,10 @@ class SpanWalk(p: TracerParameters) extends Module {
   io.next.bits.slots       := near.slots
   io.next.bits.extend      := !near.some
   io.next.bits.again       := way3.again
-  io.next.bits.long        := array && (rest3 >> 2).orR // shorter ones are soon over, and hold a slot until then
+  io.next.bits.long        := oneRun && (rest3 >> 2).orR // shorter ones are soon over, and hold a slot until then
   io.end.valid             := valid3 && !near.some && !way3.more
   io.end.bits              := way3.slot
-  io.piece.valid           := valid3 && array && rest3 >= least.U && !write1
+  io.piece.valid           := valid3 && oneRun && !way3.again && rest3 >= least.U && !write1
   io.piece.bits.obj        := way3.obj
   io.piece.bits.span.start := border
   io.piece.bits.span.end   := end3

@@ -22,7 +22,8 @@ class ClearRange(p: TracerParameters) extends Bundle {
   *
   * It reads the bitmap in the window, not the banks' lines: what it must find was marked by the host, before the cycle,
   * or (when flagged chunks are swept again) written back. A mark of this cycle that it happens to see is scanned twice,
-  * which costs time only; the control unit holds the lanes meanwhile so that there are hardly any.
+  * which costs time only; the control unit holds the lanes meanwhile so that there are hardly any. So a line may be read
+  * while a bank writes it back: the marks to be found are in it before and after.
   *
   * Lines are read ahead into `sweepReads` buffers and used in order. After a pause, in which the host may have freed
   * regions, limits are read again, and lines that were read ahead as well.

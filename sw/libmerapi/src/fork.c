@@ -14,7 +14,8 @@
 
 #include "internal.h"
 
-/* Held over a fork, and wherever descriptors are made or closed: none is missing from the list. */
+/* Held over a fork, and wherever descriptors are made or closed: none is missing from the list. An address that is in
+ * the list is the window's: it leaves the list before it is unmapped. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static struct merapi_held* first;
 
@@ -75,4 +76,18 @@ void merapi_forsake_memory(void* address, size_t bytes) {
   if (mmap(address, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0) ==
       MAP_FAILED)
     munmap(address, bytes);
+}
+
+void merapi_leave_memory(void* address, size_t bytes) {
+  if (address != NULL) madvise(address, bytes, MADV_DONTFORK);
+}
+
+void merapi_unmap(void* address, size_t bytes) {
+  if (address == NULL) return;
+  /* Who maps anything waits while somebody unmaps: for a part (16,384 pages) that is milliseconds. Memory in pages of
+   * 1 GiB (a devdax device, hugetlbfs) has no such parts, and is unmapped in no time. */
+  const size_t part = (size_t)64 << 20;
+  uint8_t* at = address;
+  for (; bytes > part && munmap(at, part) == 0; bytes -= part) at += part;
+  munmap(at, bytes);
 }

@@ -182,7 +182,8 @@ static inline void merapi_publish64(struct merapi_window* w, uint64_t* to, uint6
 
 /* fork.c */
 /* Around what makes and closes descriptors and puts them where the child finds them: no fork happens meanwhile. Neither
- * waits for anybody in between. A negative errno when there is no telling of forks (and still to be ended). */
+ * waits for anybody in between, nor does what takes long, as to unmap. A negative errno when there is no telling of
+ * forks (and still to be ended). */
 int merapi_descriptors_begin(void);
 void merapi_descriptors_end(void);
 /* In between. `forsake` is called in the child, where it takes out what is the parent's. */
@@ -190,6 +191,10 @@ void merapi_hold(struct merapi_held* held, void (*forsake)(struct merapi_held*))
 void merapi_let_go(struct merapi_held* held);
 void merapi_forsake_fd(int* fd);
 void merapi_forsake_memory(void* address, size_t bytes);
+/* In between, for a mapping that is taken out of where the child finds it: from here on a child has nothing of it. */
+void merapi_leave_memory(void* address, size_t bytes);
+/* Afterwards: the address may be somebody else's at once. NULL is allowed in both. */
+void merapi_unmap(void* address, size_t bytes);
 /* Why there is no device. */
 static inline int merapi_detached(const struct merapi_window* window) {
   return window->held.forked ? -ECHILD : -ENODEV;

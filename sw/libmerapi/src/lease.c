@@ -140,9 +140,17 @@ int merapi_serve(const char* path, struct merapi_lease** lease, struct merapi_er
 
 void merapi_lease_end(struct merapi_lease* lease) {
   if (lease == NULL) return;
+  void* const base = lease->base;
   merapi_descriptors_begin();
-  munmap(lease->base, lease->bytes);
+  merapi_leave_memory(base, lease->bytes);
+  lease->base = NULL;
   if (lease->fd >= 0) close(lease->fd);
+  lease->fd = -1;
+  merapi_descriptors_end();
+  /* The mapping was the last that held the file: the lock ends here, and so does the memory of a host that is gone. */
+  merapi_unmap(base, lease->bytes);
+  /* Now another device may have the window, and the host hears of it. */
+  merapi_descriptors_begin();
   if (lease->connection >= 0) close(lease->connection);
   merapi_let_go(&lease->held);
   merapi_descriptors_end();

@@ -3,22 +3,37 @@
 // What a child has of the windows, leases and listeners of the process that forked it: nothing.
 #include <gtest/gtest.h>
 #include <sys/mman.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <functional>
+#include <future>
 #include <thread>
 
 #include "scripted_device.h"
+
+static int Unmap(void* address, size_t bytes) { return int(syscall(SYS_munmap, address, bytes)); }
+
+// What this thread does where the library unmaps.
+using Unmapping = std::function<int(void* address, size_t bytes)>;
+static thread_local const Unmapping* unmapping = nullptr;
+
+extern "C" int munmap(void* address, size_t bytes) noexcept {
+  return unmapping != nullptr ? (*unmapping)(address, bytes) : Unmap(address, bytes);
+}
 
 namespace merapi_test {
 namespace {
 
 constexpr uint32_t kMake = MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE;
+constexpr size_t kPage = 4096;
 
 // A child that lives until it is told to end, or until the test does; it is 0 when everything that it looked at was so.
 class Child {
@@ -62,6 +77,11 @@ int descriptors(const std::string& folder) {
     if (what.rfind(folder, 0) == 0) found++;
   }
   return found;
+}
+
+bool Mapped(void* address) {
+  unsigned char in_core;
+  return mincore(address, kPage, &in_core) == 0;
 }
 
 merapi_lease* Accept(merapi_listener* listener) {
@@ -203,6 +223,66 @@ TEST_F(Fork, ADeviceEndsWhileItsChildLives) {
   merapi_close(file);
   device_.reset();
   EXPECT_TRUE(merapi_device_gone(window_));
+}
+
+// With the last mapping of a window whose host is gone all its pages are freed, which takes long: nobody waits for
+// that, and a child that is forked meanwhile has nothing of the lease. The connection, which tells the host that
+// another device may serve the window, ends when that is so.
+TEST_F(Fork, NobodyWaitsWhileALeaseIsUnmapped) {
+  void* const base = merapi_lease_base(device_->lease());
+  std::future<int> other;
+  bool returned = false, child = false, connected = false;
+  const Unmapping meanwhile = [&](void* address, size_t bytes) {
+    if (address == base) {
+      other = std::async(std::launch::async, [&] {
+        merapi_lease* lease = nullptr;
+        return merapi_accept(listener_, &lease, nullptr);
+      });
+      returned = other.wait_for(std::chrono::seconds(10)) == std::future_status::ready;
+      child = returned && Child([&] { return !Mapped(base) && descriptors(folder_ / "") == others_; }).found();
+      connected = !merapi_device_gone(window_);
+    }
+    return Unmap(address, bytes);
+  };
+  unmapping = &meanwhile;
+  device_.reset();
+  unmapping = nullptr;
+  ASSERT_TRUE(other.valid());
+  EXPECT_TRUE(returned);
+  EXPECT_EQ(other.get(), -EAGAIN);
+  EXPECT_TRUE(child);
+  EXPECT_TRUE(connected);
+  EXPECT_TRUE(merapi_device_gone(window_));
+}
+
+// Who maps anything meanwhile waits for one of the parts. Memory in pages of 1 GiB has none.
+TEST_F(Fork, ALargeLeaseIsUnmappedInParts) {
+  merapi_geometry geometry = SmallGeometry();
+  geometry.heap_bytes = UINT64_C(1) << 30;
+  for (bool large_pages : {false, true}) {
+    merapi_window* file = nullptr;
+    ASSERT_EQ(merapi_open(("file:" + path_).c_str(), &geometry, kMake, &file, &error_), 0) << error_.message;
+    merapi_lease* lease = nullptr;
+    ASSERT_EQ(merapi_serve(path_.c_str(), &lease, &error_), 0) << error_.message;
+    const uint64_t bytes = merapi_lease_bytes(lease);
+    auto* const base = static_cast<uint8_t*>(merapi_lease_base(lease));
+    uint64_t longest = 0, all = 0;
+    const Unmapping count = [&](void* address, size_t part) {
+      if (address >= base && address < base + bytes) {
+        if (large_pages && part < bytes) return -1;
+        longest = std::max<uint64_t>(longest, part);
+        all += part;
+      }
+      return Unmap(address, part);
+    };
+    unmapping = &count;
+    merapi_lease_end(lease);
+    unmapping = nullptr;
+    EXPECT_EQ(all, bytes);
+    EXPECT_LE(longest, large_pages ? bytes : UINT64_C(64) << 20);
+    EXPECT_TRUE(merapi_device_gone(file));
+    merapi_close(file);
+  }
 }
 
 // A child may use the library for windows of its own, and its children have nothing of those.

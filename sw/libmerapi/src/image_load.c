@@ -80,13 +80,25 @@ static void write_control(const struct merapi_image* image, struct merapi_window
   merapi_publish64(window, &to->magic, MERAPI_MAGIC);
 }
 
-static void forget_mappings(struct merapi_window* window) {
-  munmap(window->metadata, window->metadata_mapped);
-  window->metadata = NULL;
-  for (int i = 0; i < (int)MERAPI_AREA_COUNT; i++) {
-    if (window->area_address[i] != NULL) munmap(window->area_address[i], window->area_mapped[i]);
-    window->area_address[i] = NULL;
+/* The image's metadata in place of the window's own; areas are mapped again when they are asked for. */
+static int renew_mappings(struct merapi_window* window, const struct merapi_layout* layout,
+                          struct merapi_error* error) {
+  size_t mapped;
+  merapi_descriptors_begin();
+  void* const metadata = merapi_window_map(window, 0, layout->metadata_bytes, &mapped);
+  if (metadata == NULL) {
+    const int code = errno;
+    merapi_descriptors_end();
+    return merapi_fail(error, -ENOMEM, "cannot map %" PRIu64 " bytes of metadata: %s", layout->metadata_bytes,
+                       strerror(code));
   }
+  const struct merapi_mappings left = merapi_leave_mappings(window);
+  window->metadata = metadata;
+  window->metadata_mapped = mapped;
+  window->layout = *layout;
+  merapi_descriptors_end();
+  merapi_unmap_left(&left);
+  return 0;
 }
 
 int merapi_image_check(struct merapi_image* image, struct merapi_error* error) {
@@ -120,12 +132,7 @@ int merapi_image_load(struct merapi_image* image, struct merapi_window* window, 
 
   const uint32_t cycle = window->cycle;
   merapi_publish64(window, &merapi_identity_of(window)->magic, 0);
-  forget_mappings(window);
-  window->layout = image->layout;
-  window->metadata = merapi_window_map(window, 0, window->layout.metadata_bytes, &window->metadata_mapped);
-  if (window->metadata == NULL)
-    return merapi_fail(error, -ENOMEM, "cannot map %" PRIu64 " bytes of metadata: %s", window->layout.metadata_bytes,
-                       strerror(errno));
+  if ((status = renew_mappings(window, &image->layout, error)) < 0) return status;
   status = merapi_zero(window, MERAPI_CONTROL_BYTES, header->window_bytes - MERAPI_CONTROL_BYTES);
   if (status == 0) status = merapi_reserve(window, 0, window->layout.area[MERAPI_AREA_SPILL].offset);
   if (status == 0) status = write_extents(image, window);

@@ -303,6 +303,17 @@ void merapi_shape_release(struct merapi_window* window);
 int merapi_window_adopt(struct merapi_window* window, struct merapi_error* error);
 /* Map a range; NULL on error. */
 void* merapi_window_map(struct merapi_window* window, uint64_t offset, uint64_t length, size_t* mapped);
+struct merapi_mapping {
+  void* address; /* NULL: there is none */
+  size_t bytes;
+};
+struct merapi_mappings {
+  struct merapi_mapping metadata, area[MERAPI_AREA_COUNT];
+};
+/* Between merapi_descriptors_begin and _end: the window has no mappings any more, and no child has them. */
+struct merapi_mappings merapi_leave_mappings(struct merapi_window* window);
+/* Afterwards. */
+void merapi_unmap_left(const struct merapi_mappings* left);
 
 static inline bool merapi_is_power_of_two(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
 static inline uint64_t merapi_round_up(uint64_t value, uint64_t to) { return (value + to - 1) / to * to; }

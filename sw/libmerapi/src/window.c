@@ -62,6 +62,27 @@ void* merapi_window_map(struct merapi_window* window, uint64_t offset, uint64_t 
   return address;
 }
 
+static void leave(struct merapi_mapping* mapping, void* address, size_t bytes) {
+  merapi_leave_memory(address, bytes);
+  *mapping = (struct merapi_mapping){.address = address, .bytes = bytes};
+}
+
+struct merapi_mappings merapi_leave_mappings(struct merapi_window* window) {
+  struct merapi_mappings left;
+  leave(&left.metadata, window->metadata, window->metadata_mapped);
+  window->metadata = NULL;
+  for (int i = 0; i < (int)MERAPI_AREA_COUNT; i++) {
+    leave(&left.area[i], window->area_address[i], window->area_mapped[i]);
+    window->area_address[i] = NULL;
+  }
+  return left;
+}
+
+void merapi_unmap_left(const struct merapi_mappings* left) {
+  merapi_unmap(left->metadata.address, left->metadata.bytes);
+  for (int i = 0; i < (int)MERAPI_AREA_COUNT; i++) merapi_unmap(left->area[i].address, left->area[i].bytes);
+}
+
 static int map_metadata(struct merapi_window* window, struct merapi_error* error) {
   window->metadata = merapi_window_map(window, 0, window->layout.metadata_bytes, &window->metadata_mapped);
   if (window->metadata == NULL)
@@ -277,14 +298,13 @@ void merapi_close(struct merapi_window* window) {
   if (window == NULL) return;
   if (atomic_load(&window->attached)) merapi_revoke(window);
   merapi_shape_release(window);
-  if (window->metadata != NULL) munmap(window->metadata, window->metadata_mapped);
-  for (int i = 0; i < (int)MERAPI_AREA_COUNT; i++)
-    if (window->area_address[i] != NULL) munmap(window->area_address[i], window->area_mapped[i]);
   merapi_descriptors_begin();
+  const struct merapi_mappings left = merapi_leave_mappings(window);
   if (window->connection >= 0) close(window->connection);
   if (window->fd >= 0) close(window->fd);
   merapi_let_go(&window->held);
   merapi_descriptors_end();
+  merapi_unmap_left(&left);
   pthread_mutex_destroy(&window->wait_lock);
   free(window->path);
   free(window);

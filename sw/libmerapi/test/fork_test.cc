@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <functional>
 #include <future>
+#include <set>
 #include <thread>
 
 #include "scripted_device.h"
@@ -84,6 +85,38 @@ bool Mapped(void* address) {
   return mincore(address, kPage, &in_core) == 0;
 }
 
+// What is unmapped at these addresses leaves them to a page of somebody else at once, and a child is forked: that page
+// is none of a window, and the child has it.
+class ReusedAddresses {
+ public:
+  explicit ReusedAddresses(
+      std::set<void*> addresses, std::function<bool()> look = [] { return true; })
+      : left_(std::move(addresses)), look_(std::move(look)) {
+    unmapping = &reuse_;
+  }
+  ~ReusedAddresses() {
+    unmapping = nullptr;
+    for (void* page : pages_) Unmap(page, kPage);
+    EXPECT_TRUE(left_.empty());
+  }
+
+ private:
+  int Reuse(void* address, size_t bytes) {
+    const int status = Unmap(address, bytes);
+    if (left_.erase(address) == 0) return status;
+    void* const page =
+        mmap(address, kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED_NOREPLACE, -1, 0);
+    if (page == MAP_FAILED) return status;
+    pages_.insert(page);
+    *static_cast<uint64_t*>(page) = 7;
+    EXPECT_TRUE(Child([&] { return *static_cast<uint64_t*>(page) == 7 && look_(); }).found());
+    return status;
+  }
+  const Unmapping reuse_ = [this](void* address, size_t bytes) { return Reuse(address, bytes); };
+  std::set<void*> left_, pages_;
+  std::function<bool()> look_;
+};
+
 merapi_lease* Accept(merapi_listener* listener) {
   merapi_lease* lease = nullptr;
   for (int tries = 0; tries < 5000 && lease == nullptr; tries++) {
@@ -108,6 +141,10 @@ class Fork : public ::testing::Test {
     merapi_close(window_);
     device_.reset();
     merapi_listener_close(listener_);
+  }
+  void* Metadata() {
+    auto* const limits = static_cast<uint8_t*>(merapi_map_area(window_, MERAPI_AREA_LIMITS));
+    return limits - merapi_layout_of(window_)->area[MERAPI_AREA_LIMITS].offset;
   }
   Folder folder_;
   std::string socket_ = folder_ / "device.sock", path_ = folder_ / "window";
@@ -283,6 +320,30 @@ TEST_F(Fork, ALargeLeaseIsUnmappedInParts) {
     EXPECT_TRUE(merapi_device_gone(file));
     merapi_close(file);
   }
+}
+
+TEST_F(Fork, AddressesOfAWindowThatIsClosedAreNotTheWindows) {
+  const ReusedAddresses reused({Metadata(), merapi_map_area(window_, MERAPI_AREA_HEAP)});
+  merapi_close(window_);
+  window_ = nullptr;
+}
+
+TEST_F(Fork, AddressesOfAWindowThatAnImageReplacesAreNotTheWindows) {
+  const std::string path = folder_ / "image";
+  ASSERT_EQ(merapi_image_save(window_, path.c_str(), 0, nullptr, nullptr, &error_), 0) << error_.message;
+  merapi_image* image = nullptr;
+  ASSERT_EQ(merapi_image_open(path.c_str(), &image, &error_), 0) << error_.message;
+  merapi_revoke(window_);
+  merapi_limit_set(window_, 1, 1 << 20);
+  int status = -1;
+  {
+    const ReusedAddresses reused({Metadata(), merapi_map_area(window_, MERAPI_AREA_HEAP)}, [&] {
+      return merapi_limit_get(window_, 1) == 0 && merapi_attach(window_, 0, nullptr) == -ECHILD;
+    });
+    status = merapi_image_load(image, window_, &error_);
+  }
+  EXPECT_EQ(status, 0) << error_.message;
+  merapi_image_close(image);
 }
 
 // A child may use the library for windows of its own, and its children have nothing of those.

@@ -2,6 +2,7 @@
 #include "sim/model/shapes.h"
 
 #include <algorithm>
+#include <iterator>
 #include <utility>
 
 namespace merapi::sim {
@@ -13,36 +14,45 @@ void Shapes::begin(const Geometry* geometry) {
 
 void Shapes::invalidate() {
   std::fill(std::begin(cache_), std::end(cache_), Shape{});
-  if (!table_.shapes.empty()) dropped_.push_back(std::exchange(table_, Table()));
+  if (!table_.empty()) dropped_.push_back(std::exchange(table_, Table()));
+  std::move(pieces_.begin(), pieces_.end(), std::back_inserter(dropped_pieces_));
+  pieces_.clear();
 }
 
 void Shapes::free_some() {
   for (int i = 0; i < kFreed && !dropped_.empty(); i++) {
     Table& table = dropped_.back();
-    if (!table.shapes.empty()) table.shapes.erase(table.shapes.begin());
-    if (!table.blocks.empty()) table.blocks.pop_front();
-    if (table.shapes.empty() && table.blocks.empty()) dropped_.pop_back();
+    table.erase(table.begin());
+    if (table.empty()) dropped_.pop_back();
   }
+  if (!dropped_pieces_.empty()) dropped_pieces_.pop_back();
+}
+
+const merapi_ref_block* Shapes::keep(const merapi_ref_block* blocks, uint32_t count) {
+  if (pieces_.empty() || count > kPiece - used_) {
+    pieces_.emplace_back(new merapi_ref_block[kPiece]);
+    used_ = 0;
+  }
+  merapi_ref_block* const kept = &pieces_.back()[used_];
+  std::copy(blocks, blocks + count, kept);
+  used_ += count;
+  return kept;
 }
 
 Shapes::Result Shapes::lookup(uint64_t klass_word) {
   Shape& slot = cache_[slot_of(klass_word)];
   if (slot.klass_word == klass_word) return {Found::kHit, &slot, false};
-  if (auto it = table_.shapes.find(klass_word); it != table_.shapes.end()) {
+  if (auto it = table_.find(klass_word); it != table_.end()) {
     slot = it->second;
     return {Found::kLoaded, &slot, false};
   }
   merapi_shape raw;
   if (!read_slot(klass_word, &raw)) return {Found::kAbsent, nullptr, false};
-  if (raw.kind == MERAPI_SHAPE_KIND_INSTANCE && raw.block_count > kMostBlocks &&
-      raw.block_count <= uint64_t{raw.size_words} * 8 / geometry_->oop_bytes) {
-    return {Found::kAbsent, nullptr, false};
-  }
   Shape shape;
   if (!translate(raw, &shape)) return {Found::kBad, nullptr, false, raw.kind};
   free_some();
-  if (table_.shapes.size() == kMany) table_.shapes.reserve(kMostShapes);
-  table_.shapes.emplace(klass_word, shape);
+  if (table_.size() == kMany) table_.reserve(kMostShapes);
+  table_.emplace(klass_word, shape);
   slot = shape;
   return {Found::kLoaded, &slot, (raw.flags & (1u << MERAPI_SHAPE_FLAG_QUIET)) == 0};
 }
@@ -65,15 +75,17 @@ bool Shapes::read_slot(uint64_t klass_word, merapi_shape* out) const {
   return false;
 }
 
-std::optional<uint64_t> Shapes::references_of(const std::vector<merapi_ref_block>& blocks, uint64_t size_bytes) const {
+bool Shapes::fits(const merapi_ref_block& b, uint64_t size_bytes) const {
   uint64_t width = geometry_->oop_bytes;
   uint64_t fields = 8 + geometry_->klass_bytes;  // references lie behind mark word and klass word
-  uint64_t references = 0;
-  for (const merapi_ref_block& b : blocks) {
-    if (b.offset % width != 0 || b.offset < fields || b.offset + uint64_t{b.count} * width > size_bytes) return {};
-    references += b.count;
-  }
-  return references;
+  return b.offset % width == 0 && b.offset >= fields && b.offset + uint64_t{b.count} * width <= size_bytes;
+}
+
+bool Shapes::block(const Shape& s, uint32_t index, merapi_ref_block* out) const {
+  const merapi_ref_block& from = s.path == Path::kOneBlock ? s.first : s.blocks[index];
+  out->offset = load(from.offset);
+  out->count = load(from.count);
+  return fits(*out, uint64_t{s.size_words} * 8);
 }
 
 bool Shapes::translate(const merapi_shape& in, Shape* out) {
@@ -87,7 +99,7 @@ bool Shapes::translate(const merapi_shape& in, Shape* out) {
       s.size_words = in.size_words;
       s.block_count = in.block_count;
       uint64_t size_bytes = uint64_t{in.size_words} * 8;
-      // More blocks than an object of this size has references is a contradiction, and bounds the copy below.
+      // More blocks than an object of this size has references is a contradiction.
       if (in.block_count > size_bytes / g.oop_bytes) return false;
       const merapi_ref_block* from = in.block;
       if (in.block_count > MERAPI_SHAPE_INLINE_BLOCKS) {
@@ -98,21 +110,28 @@ bool Shapes::translate(const merapi_shape& in, Shape* out) {
         }
         from = reinterpret_cast<const merapi_ref_block*>(g.extension + in.extension);
       }
-      // Copied in one go, and counted while they are checked: there may be millions.
-      std::vector<merapi_ref_block> blocks(from, from + in.block_count);
-      const std::optional<uint64_t> references = references_of(blocks, size_bytes);
-      if (!references) return false;
-      if (*references == 0) {
-        s.path = Path::kLeaf;
-      } else if (*references > kInlineReferences || blocks.size() > kInlineReferences) {
+      if (in.block_count > kInlineReferences) {
         s.path = Path::kHuge;
-      } else {
-        s.path = blocks.size() == 1 ? Path::kOneBlock : Path::kBlocks;
+        s.blocks = from;
+        break;
       }
-      if (!blocks.empty()) {
+      merapi_ref_block blocks[kInlineReferences];
+      std::copy(from, from + in.block_count, blocks);
+      __atomic_thread_fence(__ATOMIC_ACQ_REL);  // as above
+      uint64_t references = 0;
+      for (uint32_t i = 0; i < in.block_count; i++) {
+        if (!fits(blocks[i], size_bytes)) return false;
+        references += blocks[i].count;
+      }
+      if (references == 0) {
+        s.path = Path::kLeaf;
+        break;
+      }
+      s.path = references > kInlineReferences ? Path::kHuge : in.block_count == 1 ? Path::kOneBlock : Path::kBlocks;
+      if (s.path == Path::kOneBlock) {
         s.first = blocks[0];
-        table_.blocks.push_back(std::move(blocks));
-        s.blocks = table_.blocks.back().data();
+      } else {
+        s.blocks = keep(blocks, in.block_count);
       }
       break;
     }

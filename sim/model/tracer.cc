@@ -82,6 +82,7 @@ void Tracer::check_room() {
 // ------------------------------------------------------------ references
 
 void Tracer::submit(uint64_t address) {
+  if (shapes_.too_many()) shapes_.invalidate();  // a host that submits without end may leave no time to run()
   slow_.submitted++;
   if (address == 0) {
     hot_.nulls++;
@@ -261,7 +262,9 @@ void Tracer::next_run(Partial* p) {
   // Looked up again, it may be another one than that which the object was accounted with.
   if (s->size_words - 1 >= (geometry_.heap_bytes - p->object) / 8)
     return fail(MERAPI_FAULT_BAD_OBJECT, address(p->object), s->size_words);
-  const merapi_ref_block& block = s->blocks[p->next_block++];
+  merapi_ref_block block;
+  if (!shapes_.block(*s, p->next_block++, &block))
+    return fail(MERAPI_FAULT_BAD_SHAPE, p->klass_word, MERAPI_SHAPE_KIND_INSTANCE);
   hot_.work--;
   p->at = p->object + block.offset;
   p->remaining = block.count;

@@ -993,6 +993,47 @@ TEST_F(Faults, BlocksOutsideTheExtension) {
   expect_fault(MERAPI_FAULT_BAD_SHAPE, 0x9000, MERAPI_SHAPE_KIND_INSTANCE);
 }
 
+// One of more than the model looks at before it scans.
+TEST_F(Faults, ABadBlockAmongMany) {
+  constexpr uint32_t kBlocks = 5000, kWords = kBlocks + 2;
+  WindowShape shape;
+  shape.shape_slots = 1 << 14;
+  for (const merapi_ref_block bad : {merapi_ref_block{8 * kWords - 4, 2}, merapi_ref_block{8, 1},
+                                     merapi_ref_block{14, 1}, merapi_ref_block{0xFFFFFFFC, 0xFFFFFFFF}}) {
+    SCOPED_TRACE(testing::Message() << bad.count << " references at " << bad.offset);
+    build(shape);
+    std::vector<merapi_ref_block> blocks(kBlocks, {16, 1});
+    blocks[kBlocks - 10] = bad;
+    window_->put_instance(0x9000, kWords, blocks);
+    klass(0, 0x9000);
+    trace_from(0);
+    steps(1000);
+    expect_fault(MERAPI_FAULT_BAD_SHAPE, 0x9000, MERAPI_SHAPE_KIND_INSTANCE);
+  }
+}
+
+// A host that writes over the blocks of an object while it is scanned.
+TEST_F(Faults, ABlockThatChanges) {
+  constexpr uint32_t kBlocks = 100'000, kWords = 2 + kBlocks / 2;
+  WindowShape shape;
+  shape.shape_slots = 1 << 18;
+  build(shape, true);
+  window_->put_instance(0x9000, kWords, std::vector<merapi_ref_block>(kBlocks, {16, 1}));
+  klass(0, 0x9000);
+  ASSERT_TRUE(machine_->attach());
+  machine_->begin(0);
+  machine_->grey({address(0)});
+  while (!window_->marked(0, 0)) machine_->step();
+  machine_->request_pause();
+  while (!machine_->pause_acknowledged()) machine_->step();
+  EXPECT_LT(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), kBlocks);
+  auto* blocks = reinterpret_cast<merapi_ref_block*>(window_->area(MERAPI_AREA_SHAPE_EXTENSION));
+  blocks[kBlocks - 1] = {0xF000'0000, 1 << 24};
+  machine_->resume();
+  steps(2000);
+  expect_fault(MERAPI_FAULT_BAD_SHAPE, 0x9000, MERAPI_SHAPE_KIND_INSTANCE);
+}
+
 TEST_F(Faults, StrictModeFindsAMarkAboveALimit) {
   build({}, true);
   klass(0, kKlass);

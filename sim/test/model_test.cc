@@ -5,6 +5,8 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <cstring>
+#include <vector>
 
 #include "sim/test/closure.h"
 #include "sim/test/environment.h"
@@ -86,6 +88,44 @@ TEST(BitmapReads, GrowWhileNothingIsMarked) {
   }
   EXPECT_GT(grew, 10u);
   EXPECT_EQ(machine.counter(MERAPI_COUNTER_BITMAP_READS), 2 * lines) << "the snapshot of each region, and its sweep";
+}
+
+// Of an object with as many blocks as the model copies, and with more, which it reads from the window.
+TEST(Blocks, AllReferencesOfAnObject) {
+  constexpr uint32_t kKlass = 0x1000, kLeaf = 0x2000;
+  for (uint32_t count : {1u, 4u, 5u, 511u, 512u, 513u, 3000u}) {
+    SCOPED_TRACE(testing::Message() << count << " blocks");
+    WindowShape shape;
+    shape.shape_slots = 1 << 14;
+    Window window(shape);
+    window.fill_regions();
+    const auto put = [&](uint64_t offset, uint32_t value) {
+      std::memcpy(window.heap() + offset, &value, sizeof value);
+    };
+    const auto narrow = [&](uint64_t offset) {
+      return uint32_t((window.shape.heap_base + offset) >> window.shape.narrow_shift);
+    };
+    std::vector<merapi_ref_block> blocks;
+    for (uint32_t i = 0; i < count; i++) blocks.push_back({16 + 8 * i, i % 5 == 3 ? 0u : 1u});
+    window.put_instance(kKlass, 2 + count, blocks);
+    window.put_instance(kLeaf, 2);
+    put(8, kKlass);
+    const uint64_t leaves = window.heap_bytes() / 2;
+    for (uint32_t i = 0; i < count; i++) {
+      put(16 + 8 * i, narrow(leaves + 16 * i));
+      put(leaves + 16 * i + 8, kLeaf);
+    }
+    Machine machine(&window, {});
+    ASSERT_TRUE(machine.attach());
+    machine.begin(0);
+    machine.grey({window.shape.heap_base});
+    for (int i = 0; i < 1000 && !machine.idle(); i++) {
+      machine.step();
+      machine.complete();
+    }
+    ASSERT_TRUE(machine.idle());
+    for (uint32_t i = 0; i < count; i++) ASSERT_EQ(window.marked(0, leaves + 16 * i), blocks[i].count != 0) << i;
+  }
 }
 
 TEST(RandomTrace, Plain) { run_seeds({.pauses = false, .reclaims = false, .aborts = false}); }

@@ -79,6 +79,9 @@ class Patience : public testing::Test {
     run(what, [this] { return machine_->resume_acknowledged(); });
   }
 
+  void put_klasses(uint32_t count, uint32_t words, const std::vector<merapi_ref_block>& blocks);
+  void share_blocks(uint32_t klasses, uint32_t blocks, uint32_t references);
+
   template <typename T>
   void put(uint64_t offset, T value) {
     std::memcpy(window_->heap() + offset, &value, sizeof value);
@@ -221,28 +224,121 @@ TEST_F(Patience, ManyKlasses) {
   });
 }
 
-// Of blocks that ascend more would be of objects that a device need not know.
 TEST_F(Patience, ManyBlocks) {
   attempt([&] {
-    constexpr uint32_t kMost = 1 << 22;
-    for (uint32_t count : {kMost, kMost + 1}) {
-      WindowShape shape;
-      shape.regions = 4096;
-      shape.shape_slots = 1 << 22;
-      build(shape);
-      window_->fill_regions();
-      std::vector<merapi_ref_block> blocks;
-      for (uint32_t i = 0; i < count; i++) blocks.push_back({12 + 4 * i, 1});
-      window_->put_instance(kKlass, (12 + 4 * count + 7) / 8, blocks);
-      put(8, kKlass);
-      machine_->begin(0);
-      machine_->grey({shape.heap_base});
-      run_until_idle("an object of many blocks");
-      EXPECT_EQ(machine_->counter(MERAPI_COUNTER_SHAPE_ABSENT), count > kMost);
-      EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), count > kMost ? 0 : count);
-    }
+    constexpr uint32_t kCount = (1 << 22) + 1;
+    WindowShape shape;
+    shape.regions = 4096;
+    shape.shape_slots = 1 << 22;
+    build(shape);
+    window_->fill_regions();
+    std::vector<merapi_ref_block> blocks;
+    for (uint32_t i = 0; i < kCount; i++) blocks.push_back({12 + 4 * i, 1});
+    window_->put_instance(kKlass, (12 + 4 * kCount + 7) / 8, blocks);
+    put(8, kKlass);
+    machine_->begin(0);
+    machine_->grey({shape.heap_base});
+    run_until_idle("an object of many blocks");
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_SHAPE_ABSENT), 0u);
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), kCount);
   });
 }
+
+size_t allocated() { return mallinfo2().uordblks + mallinfo2().hblkhd; }
+
+// Instances of klass words from kKlass on, every eighth, that share their blocks: a window that is not large may have
+// any number of them.
+void Patience::put_klasses(uint32_t count, uint32_t words, const std::vector<merapi_ref_block>& blocks) {
+  for (uint32_t i = 1; i < count; i++) window_->put_instance(kKlass + 8 * i, words);
+  window_->put_instance(kKlass, words, blocks);
+  auto* const table = reinterpret_cast<merapi_shape*>(window_->area(MERAPI_AREA_SHAPES));
+  merapi_shape* const end = table + window_->shape.shape_slots;
+  const merapi_shape first = *std::find_if(table, end, [](const merapi_shape& s) { return s.klass_word == kKlass; });
+  for (merapi_shape* s = table; s != end; s++) {
+    if (s->klass_word == MERAPI_SHAPE_KEY_EMPTY) continue;
+    s->block_count = first.block_count;
+    s->extension = first.extension;
+  }
+}
+
+// Each block has so many references.
+void Patience::share_blocks(uint32_t klasses, uint32_t blocks, uint32_t references) {
+  attempt([&] {
+    WindowShape shape;
+    shape.regions = 4096;
+    shape.shape_slots = 1 << 19;
+    build(shape);
+    window_->fill_regions();
+    const uint32_t words = 2 + blocks / 2;
+    put_klasses(klasses, words, std::vector<merapi_ref_block>(blocks, {12, references}));
+    // An array that refers to an object of each, behind which they are.
+    constexpr uint32_t kArray = 0x800;
+    window_->put_object_array(kArray, 16);
+    put(8, kArray);
+    put(12, klasses);
+    const uint64_t first = (16 + 4 * klasses + 7) / 8 * 8;
+    for (uint32_t i = 0; i < klasses; i++) {
+      const uint64_t object = first + uint64_t{8} * words * i;
+      ASSERT_LE(object + 8 * words, window_->heap_bytes());
+      put(16 + 4 * i, uint32_t((shape.heap_base + object) >> shape.narrow_shift));
+      put(object + 8, kKlass + 8 * i);
+    }
+    machine_->begin(0);
+    machine_->grey({shape.heap_base});
+    const size_t before = allocated();
+    size_t most = before;
+    run("a cycle", [&] {
+      most = std::max(most, allocated());
+      return machine_->idle();
+    });
+    EXPECT_LT(most - before, size_t{64} << 20) << "bytes for copies of blocks";
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), klasses + 1);
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), klasses + uint64_t{klasses} * blocks * references);
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_SHAPE_ABSENT), 0u);
+  });
+}
+
+// Where an object begins its region its shape is looked up as it is marked. A host that submits nothing but references
+// and fences leaves no time to trace.
+TEST_F(Patience, ManyKlassesWhileNothingIsTraced) {
+  attempt([&] {
+    constexpr uint32_t kBlocks = 512, kWords = 2 + kBlocks / 2;
+    WindowShape shape;
+    shape.regions = 30'000;
+    shape.shape_slots = 1 << 19;
+    build(shape);
+    window_->fill_regions();
+    put_klasses(shape.regions, kWords, std::vector<merapi_ref_block>(kBlocks, {12, 1}));
+    for (uint32_t i = 0; i < shape.regions; i++) put((uint64_t{i} << shape.region_log2) + 8, kKlass + 8 * i);
+    machine_->begin(0);
+    run_until_idle("begin");
+    const size_t before = allocated();
+    size_t most = before;
+    uint32_t next = 0;
+    uint64_t looks = 0;
+    auto look = machine_->on_memory_look;
+    machine_->on_memory_look = [&] {
+      look();
+      if (looks++ % 64 == 0) most = std::max(most, allocated());
+      for (int i = 0; i < 8 && next < shape.regions && machine_->room(); i++, next++)
+        machine_->grey({shape.heap_base + (uint64_t{next} << shape.region_log2)});
+      if (next < shape.regions && machine_->room()) machine_->command(MERAPI_OP_FENCE, 0, 0, 0);
+      machine_->complete();
+      looked_ = cpu_ns();  // that was the host
+    };
+    run("references and fences",
+        [&] { return next == shape.regions && machine_->executed() == machine_->produced && machine_->idle(); });
+    machine_->on_memory_look = look;
+    EXPECT_LT(most - before, size_t{64} << 20) << "bytes for copies of blocks";
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), shape.regions);
+    EXPECT_EQ(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), uint64_t{shape.regions} * kBlocks);
+  });
+}
+
+TEST_F(Patience, ManyKlassesShareBlocks) { share_blocks(30'000, 512, 1); }
+TEST_F(Patience, ManyKlassesShareManyBlocks) { share_blocks(64, 1 << 19, 1); }
+TEST_F(Patience, ManyKlassesShareBlocksOfNothing) { share_blocks(30'000, 512, 0); }
+TEST_F(Patience, ManyKlassesShareManyBlocksOfNothing) { share_blocks(64, 1 << 19, 0); }
 
 }  // namespace
 }  // namespace merapi::sim::test

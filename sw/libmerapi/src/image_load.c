@@ -85,7 +85,7 @@ static int renew_mappings(struct merapi_window* window, const struct merapi_layo
                           struct merapi_error* error) {
   size_t mapped;
   merapi_descriptors_begin();
-  void* const metadata = merapi_window_map(window, 0, layout->metadata_bytes, &mapped);
+  void* const metadata = merapi_window_map_listed(window, 0, layout->metadata_bytes, &mapped);
   if (metadata == NULL) {
     const int code = errno;
     merapi_descriptors_end();

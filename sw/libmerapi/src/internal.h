@@ -181,9 +181,9 @@ static inline void merapi_publish64(struct merapi_window* w, uint64_t* to, uint6
 }
 
 /* fork.c */
-/* Around what makes and closes descriptors and puts them where the child finds them: no fork happens meanwhile. Neither
- * waits for anybody in between, nor does what takes long, as to unmap. A negative errno when there is no telling of
- * forks (and still to be ended). */
+/* Around what makes and closes descriptors (and mappings, which hold a file and its locks as well) and puts them where
+ * the child finds them: no fork happens meanwhile. Neither waits for anybody in between, nor does what takes long, as
+ * to unmap. A negative errno when there is no telling of forks (and still to be ended). */
 int merapi_descriptors_begin(void);
 void merapi_descriptors_end(void);
 /* In between. `forsake` is called in the child, where it takes out what is the parent's. */
@@ -301,8 +301,10 @@ void merapi_shape_release(struct merapi_window* window);
 
 /* window.c: adopt what the control page says, with the layout, configuration and metadata that are set. */
 int merapi_window_adopt(struct merapi_window* window, struct merapi_error* error);
-/* Map a range; NULL on error. */
+/* Map a range for a while, which no child has; NULL on error. */
 void* merapi_window_map(struct merapi_window* window, uint64_t offset, uint64_t length, size_t* mapped);
+/* Between merapi_descriptors_begin and _end, for a mapping that is put where the child finds it. */
+void* merapi_window_map_listed(struct merapi_window* window, uint64_t offset, uint64_t length, size_t* mapped);
 struct merapi_mapping {
   void* address; /* NULL: there is none */
   size_t bytes;

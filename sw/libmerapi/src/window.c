@@ -49,7 +49,7 @@ static int classify(const char* name, uint32_t flags, const struct merapi_transp
   return 0;
 }
 
-void* merapi_window_map(struct merapi_window* window, uint64_t offset, uint64_t length, size_t* mapped) {
+void* merapi_window_map_listed(struct merapi_window* window, uint64_t offset, uint64_t length, size_t* mapped) {
   const uint64_t rounded = merapi_round_up(length, window->granularity);
   if (offset % window->granularity != 0 || offset > window->bytes || length > window->bytes - offset) {
     errno = EINVAL;
@@ -59,6 +59,14 @@ void* merapi_window_map(struct merapi_window* window, uint64_t offset, uint64_t 
       mmap(NULL, rounded, window->readonly ? PROT_READ : PROT_READ | PROT_WRITE, MAP_SHARED, window->fd, (off_t)offset);
   if (address == MAP_FAILED) return NULL;
   *mapped = rounded;
+  return address;
+}
+
+void* merapi_window_map(struct merapi_window* window, uint64_t offset, uint64_t length, size_t* mapped) {
+  merapi_descriptors_begin();
+  void* const address = merapi_window_map_listed(window, offset, length, mapped);
+  if (address != NULL) merapi_leave_memory(address, *mapped);
+  merapi_descriptors_end();
   return address;
 }
 
@@ -84,7 +92,9 @@ void merapi_unmap_left(const struct merapi_mappings* left) {
 }
 
 static int map_metadata(struct merapi_window* window, struct merapi_error* error) {
-  window->metadata = merapi_window_map(window, 0, window->layout.metadata_bytes, &window->metadata_mapped);
+  merapi_descriptors_begin();
+  window->metadata = merapi_window_map_listed(window, 0, window->layout.metadata_bytes, &window->metadata_mapped);
+  merapi_descriptors_end();
   if (window->metadata == NULL)
     return merapi_fail(error, -ENOMEM, "%s: cannot map %" PRIu64 " bytes of metadata: %s", window->path,
                        window->layout.metadata_bytes, strerror(errno));
@@ -322,18 +332,25 @@ int merapi_map_fixed(struct merapi_window* window, uint64_t offset, uint64_t len
     return -EINVAL;
   if (window->held.forked) return -ECHILD;
   const int protection = window->readonly ? PROT_READ : PROT_READ | PROT_WRITE;
-  if (mmap(address, length, protection, MAP_SHARED | MAP_FIXED, window->fd, (off_t)offset) == MAP_FAILED) return -errno;
-  /* Nobody knows it when a child would have to be rid of it. */
-  madvise(address, length, MADV_DONTFORK);
-  return 0;
+  int status = 0;
+  merapi_descriptors_begin();
+  if (mmap(address, length, protection, MAP_SHARED | MAP_FIXED, window->fd, (off_t)offset) == MAP_FAILED)
+    status = -errno;
+  else
+    merapi_leave_memory(address, length); /* nobody knows it when a child would have to be rid of it */
+  merapi_descriptors_end();
+  return status;
 }
 
 void* merapi_map_area(struct merapi_window* window, enum merapi_area area) {
   if ((unsigned)area >= MERAPI_AREA_COUNT || window->layout.area[area].size == 0) return NULL;
   const struct merapi_area_desc* at = &window->layout.area[area];
   if (at->offset + at->size <= window->layout.metadata_bytes) return window->metadata + at->offset;
-  if (window->area_address[area] == NULL)
-    window->area_address[area] = merapi_window_map(window, at->offset, at->size, &window->area_mapped[area]);
+  if (window->area_address[area] == NULL) {
+    merapi_descriptors_begin();
+    window->area_address[area] = merapi_window_map_listed(window, at->offset, at->size, &window->area_mapped[area]);
+    merapi_descriptors_end();
+  }
   return window->area_address[area];
 }
 

@@ -322,6 +322,22 @@ TEST_F(Fork, ALargeLeaseIsUnmappedInParts) {
   }
 }
 
+// A mapping, too, holds the window's file, and with it the host's lock.
+TEST_F(Fork, WhatIsMappedForAWhileIsNotInAChild) {
+  merapi_ops ops{};
+  bool child = false;
+  ops.context = &child;
+  ops.write_back = [](void* found, const void* address, size_t) {
+    auto* const page = reinterpret_cast<void*>(reinterpret_cast<uintptr_t>(address) / kPage * kPage);
+    *static_cast<bool*>(found) = Mapped(page) && Child([&] { return !Mapped(page); }).found();
+  };
+  const uint64_t heap = merapi_layout_of(window_)->area[MERAPI_AREA_HEAP].offset;
+  merapi_set_ops(window_, &ops);
+  EXPECT_EQ(merapi_zero(window_, heap + 8, 8), 0);
+  merapi_set_ops(window_, nullptr);
+  EXPECT_TRUE(child);
+}
+
 TEST_F(Fork, AddressesOfAWindowThatIsClosedAreNotTheWindows) {
   const ReusedAddresses reused({Metadata(), merapi_map_area(window_, MERAPI_AREA_HEAP)});
   merapi_close(window_);

@@ -44,64 +44,6 @@ def test_no_window(name, word, start):
     said(result, "Marking stays on the CPU", word)
 
 
-# Of a heap of 128 MiB a bitmap has 2 MiB. What the JVM maps for itself is not shared.
-NO_MAPPING = r"""
-#include <errno.h>
-#include <stdlib.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
-#include <unistd.h>
-
-void* mmap(void* address, size_t bytes, int protection, int flags, int fd, off_t offset) {
-  static int seen;
-  const int shown = (flags & MAP_SHARED) && (flags & MAP_FIXED) && bytes == strtoul(getenv("NO_MAPPING_OF"), 0, 0);
-  if (shown && ++seen == atoi(getenv("NO_MAPPING_NUMBER"))) {
-    errno = ENOMEM;
-    return MAP_FAILED;
-  }
-  return (void*)syscall(SYS_mmap, address, bytes, protection, flags, fd, offset);
-}
-
-void* mmap64(void* address, size_t bytes, int protection, int flags, int fd, off_t offset) {
-  return mmap(address, bytes, protection, flags, fd, offset);
-}
-"""
-
-
-@pytest.fixture
-def no_mapping(tmp_path, monkeypatch):
-    """no_mapping(bytes_, number): of the mappings of that many bytes of a window that are to lie somewhere, that one
-    fails in programs that are started from then on."""
-    library = tmp_path / "no-mapping.so"
-    compiler = ["cc", "-x", "c", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, "-"]
-    subprocess.run(compiler, input=NO_MAPPING, text=True, check=True, timeout=60)
-
-    def arrange(bytes_, number):
-        monkeypatch.setenv("LD_PRELOAD", str(library))
-        monkeypatch.setenv("NO_MAPPING_OF", str(bytes_))
-        monkeypatch.setenv("NO_MAPPING_NUMBER", str(number))
-
-    return arrange
-
-
-@pytest.mark.parametrize("number", [1, 2])
-def test_bitmaps_that_cannot_be_mapped(number, start, own_device, no_mapping):
-    """The window is given up before its heap is mapped, whichever of the two it is."""
-    no_mapping(2 * MIB, number)
-    result = start(f"device:{own_device.socket}", *SHORT_PROGRAM).finish(60)
-    on_the_cpu(result, 5)
-    said(result, "Marking stays on the CPU: cannot map the mark bitmaps of window", "Not enough space")
-    assert not result.log.fallbacks, result.describe("expected a JVM without a window")
-
-
-def test_a_heap_that_cannot_be_mapped(start, own_device, no_mapping):
-    """A mapping that failed may have left a hole in the heap's reservation: there is nothing to go on with."""
-    no_mapping(128 * MIB, 1)
-    result = start(f"device:{own_device.socket}", *SHORT_PROGRAM).finish(60)
-    told = "Could not map the heap at offset" in result.output
-    assert result.status == 1 and told, result.describe("expected an error")
-
-
 def test_device_comes_late(start, device_program, tmp_path):
     """A JVM that began without a device uses it from the cycle after its arrival."""
     finished = tmp_path / "finished"

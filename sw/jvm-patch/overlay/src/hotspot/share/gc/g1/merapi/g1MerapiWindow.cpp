@@ -37,6 +37,7 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 // How long a handshake may take before the cycle is marked on the CPU. A simulated tracer on a busy machine takes its
 // time; one that has not answered may be stopped, and costs each later cycle less.
@@ -345,14 +346,31 @@ public:
   }
 };
 
+// A file in memory; -1 if there can be none. Its pages count when they are first
+// used. Where the system promises no more memory than it has, shared memory without
+// a file counts as a whole when it is mapped, whatever MAP_NORESERVE says
+// (vm.overcommit_memory=2).
+static int memory_file(size_t size) {
+  int file = ::memfd_create("merapi-bitmap", MFD_CLOEXEC);
+  if (file >= 0 && ::ftruncate(file, (off_t)size) != 0) {
+    ::close(file);
+    return -1;
+  }
+  return file;
+}
+
 // New memory, at this place or, for NULL, anywhere. What was mapped at the place
 // is replaced in one step, which needs no address space beside it. It is private
 // in that nobody else has it. To the system it is shared memory, as the window's
 // was: a private mapping is data of the process, of which there may be no more
 // than so much (ulimit -d), and what bitmaps took of that, threads would lack.
 static char* private_memory(char* place, size_t size) {
-  void* memory = ::mmap(place, size, PROT_READ | PROT_WRITE,
-                        MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | (place == NULL ? 0 : MAP_FIXED), -1, 0);
+  int file = memory_file(size);
+  int flags = MAP_SHARED | (place == NULL ? 0 : MAP_FIXED) | (file < 0 ? MAP_ANONYMOUS | MAP_NORESERVE : 0);
+  void* memory = ::mmap(place, size, PROT_READ | PROT_WRITE, flags, file, 0);
+  if (file >= 0) {
+    ::close(file);
+  }
   if (memory == MAP_FAILED) {
     return NULL;
   }

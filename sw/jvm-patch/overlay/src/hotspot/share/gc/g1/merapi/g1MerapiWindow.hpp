@@ -32,7 +32,7 @@ class G1RegionToSpaceMapper;
 // uncommitted heap is given back where the window's memory can be.
 //
 // A bitmap is either in the window (a device may write it) or private (after
-// a revocation: anonymous memory with the same marks at the same
+// a revocation: memory of the JVM alone with the same marks at the same
 // addresses). Private bitmaps return one by one, each when it is the cleared
 // next bitmap and a device has answered a new handshake.
 class G1MerapiWindow : public CHeapObj<mtGC> {

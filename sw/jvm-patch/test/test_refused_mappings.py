@@ -12,6 +12,7 @@ from fault_runs import MIB, SHORT_PROGRAM, on_the_cpu, said
 # What the JVM maps for itself is not shared, or is no file, or one from its beginning on.
 REFUSING = r"""
 #include <errno.h>
+#include <stdarg.h>
 #include <stdlib.h>
 #include <sys/mman.h>
 #include <sys/syscall.h>
@@ -52,6 +53,18 @@ int memfd_create(const char* name, unsigned flags) {
   }
   return (int)syscall(SYS_memfd_create, name, flags);
 }
+
+void* mremap(void* old, size_t old_bytes, size_t bytes, int flags, ...) {
+  va_list more;
+  va_start(more, flags);
+  void* address = flags & MREMAP_FIXED ? va_arg(more, void*) : 0;
+  va_end(more);
+  if (address && given("NO_MOVES")) {
+    munmap(address, bytes);
+    return refused();
+  }
+  return (void*)syscall(SYS_mremap, old, old_bytes, bytes, flags, address);
+}
 """
 
 
@@ -61,7 +74,7 @@ def refusing(tmp_path, monkeypatch):
 
     REFUSED_OF_WINDOW, REFUSED_NUMBER: of the mappings of that many bytes of a window that are to lie somewhere, that
     one; what was there is gone, as it may be. MOST_WITHOUT_FILE: shared mappings of more bytes that are of no file.
-    MOST_FILES: files in memory, but for so many.
+    MOST_FILES: files in memory, but for so many. NO_MOVES: to move a mapping to a given place; what was there is gone.
     """
     library = tmp_path / "refusing.so"
     compiler = ["cc", "-x", "c", "-D_GNU_SOURCE", "-shared", "-fPIC", "-o", library, "-"]
@@ -128,4 +141,10 @@ def test_bitmaps_do_not_count_as_a_whole(java, rogue_program, classes, runs, tmp
 def test_bitmaps_without_files(java, rogue_program, classes, runs, tmp_path, refusing):
     """Where there can be no more of them (ulimit -n) the system is asked for shared memory without."""
     refusing(MOST_FILES=1)  # the window
+    beside_a_failure(java, rogue_program, classes, runs, tmp_path)
+
+
+def test_a_bitmap_that_cannot_be_moved(java, rogue_program, classes, runs, tmp_path, refusing):
+    """A process that has nearly all the mappings that it may have (vm.max_map_count) can replace one and move none."""
+    refusing(NO_MOVES=1)
     beside_a_failure(java, rogue_program, classes, runs, tmp_path)

@@ -396,19 +396,25 @@ bool G1MerapiWindow::make_previous_private(int which, char* clear) {
   size_t size = _bitmap_size[which];
   char* base = _bitmap_base[which];
   char* memory = private_memory(NULL, size);
+  bool moved = false;
   if (memory != NULL) {
     // It is filled before it replaces the window's pages.
     copy_marks(base, memory, _heap_base);
-    if (::mremap(memory, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, base) == MAP_FAILED) {
-      ::munmap(memory, size);
-      return false;
-    }
-  } else {
-    // No address space is left (ulimit -v): by way of the other bitmap, twice the work. Nobody reads either meanwhile.
+    moved = ::mremap(memory, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, base) != MAP_FAILED;
+  }
+  if (!moved) {
+    // No address space is left (ulimit -v), or hardly a mapping (vm.max_map_count), of which a move takes more than a
+    // replacement: by way of the other bitmap, twice the work. Nobody reads either meanwhile.
     if (clear == NULL) {
       return false;
     }
-    copy_marks(base, clear, _heap_base);
+    if (memory != NULL) {
+      // What would not be moved may have left nothing at its destination.
+      copy_marks(memory, clear, _heap_base);
+      ::munmap(memory, size);
+    } else {
+      copy_marks(base, clear, _heap_base);
+    }
     if (private_memory(base, size) == NULL) {
       return false;
     }

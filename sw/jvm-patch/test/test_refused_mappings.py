@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What the system may refuse: mappings of a window that is opened, and memory for the bitmaps when a device has
-failed."""
+"""What the system may refuse: mappings of a window that is opened, memory for the bitmaps when a device has failed, and
+mappings of the window when they return to it."""
 
 import subprocess
 
@@ -123,7 +123,7 @@ FLAGS = ["-XX:G1HeapRegionSize=1m", "-XX:+UnlockDiagnosticVMOptions", "-XX:+Veri
 def beside_a_failure(java, rogue_program, classes, runs, tmp_path, most=128):
     """A program whose device goes wrong in its third cycle, which costs that cycle and no more."""
     with rogue_runs.rogue(rogue_program, tmp_path, MODE, "--from-cycle", "3") as device:
-        given = [*FLAGS, "-Xms128m", f"-Xmx{most}m", "count=1500", "cycles=8"]
+        given = [*FLAGS, "-Xms128m", f"-Xmx{most}m", "count=1500", "cycles=10"]
         result = rogue_runs.start(runs, java, device, classes, tmp_path, given=given).finish(90)
         rogue_runs.check_told(result, device, MODE, rogue_runs.BAD, abandoned=True)
     rogue_runs.check_used_again(result)
@@ -148,3 +148,18 @@ def test_a_bitmap_that_cannot_be_moved(java, rogue_program, classes, runs, tmp_p
     """A process that has nearly all the mappings that it may have (vm.max_map_count) can replace one and move none."""
     refusing(NO_MOVES=1)
     beside_a_failure(java, rogue_program, classes, runs, tmp_path)
+
+
+# ------------------------------------------------- a bitmap returns to the window
+
+
+def test_a_bitmap_that_cannot_return(java, rogue_program, classes, runs, tmp_path, refusing):
+    """A mapping that failed may have left a hole where the private bitmap was: it gets new memory, in which the CPU
+    marks, and returns another time."""
+    refusing(REFUSED_OF_WINDOW=BITMAP, REFUSED_NUMBER=3)
+    result = beside_a_failure(java, rogue_program, classes, runs, tmp_path)
+    told = result.log.text("gc,merapi")
+    refused = told.find("The next bitmap stays private: Not enough space")
+    assert refused >= 0, result.describe("expected a bitmap that cannot return")
+    used = "the next bitmap is not in the window yet" in told[refused:]
+    assert used, result.describe("expected a marking on the CPU in the bitmap that stayed private")

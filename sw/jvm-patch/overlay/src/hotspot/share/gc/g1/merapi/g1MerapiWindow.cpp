@@ -482,6 +482,10 @@ void G1MerapiWindow::return_bitmap(int which) {
   int result = map(area_offset(bitmap_area(which)), _bitmap_size[which], _bitmap_base[which]);
   if (result != 0) {
     log_warning(gc, merapi)("The next bitmap stays private: %s", os::strerror(-result));
+    // A mapping that failed may have left nothing in its place. The bitmap is all clear, as new memory is.
+    if (private_memory(_bitmap_base[which], _bitmap_size[which]) == NULL) {
+      vm_exit_out_of_memory(_bitmap_size[which], OOM_MMAP_ERROR, "private mark bitmap that cannot return to the window");
+    }
     return;
   }
   _bitmap_private[which] = false;

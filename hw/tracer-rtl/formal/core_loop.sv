@@ -128,6 +128,7 @@ module core_loop #(
       .io_orders_flush(flushes),
       .io_orders_invalidate(1'b0),
       .io_orders_forget(1'b0),
+      .io_orders_redefined(1'b0),
       .io_orders_dropShapes(1'b0),
       .io_orders_unflag_valid(1'b0),
       .io_orders_unflag_bits(1'b0),

@@ -48,7 +48,7 @@ class ScannerHarness(p: TracerParameters) extends Module {
 }
 
 /** Every reference of an object's blocks leaves once, nulls do not, whatever the blocks are and however an array is cut:
-  * lines are followed from one to the next and to the end, pieces as objects of their own. Blocks come from a shape, or
+  * lines are followed from one to the next and to the end, pieces as objects of their own. Instances are not cut. Blocks come from a shape, or
   * from its extension, where what cannot be right is told.
   */
 class LineScannerTest extends BlockTest {
@@ -81,15 +81,17 @@ class LineScannerTest extends BlockTest {
         var pieces, longs, extended = 0
 
         /** All references of an object whose blocks come in groups of four at most; the first group with `line`. */
-        def run(groups: Seq[Seq[(Int, Int)]], raw: Boolean, line: Int, slots: Int, bare: Boolean): Seq[BigInt] = {
+        def run(groups: Seq[Seq[(Int, Int)]], raw: Boolean, array: Boolean, line: Int, slots: Int, bare: Boolean)
+            : Seq[BigInt] = {
           val found = mutable.ArrayBuffer.empty[BigInt]
           val queue = mutable.Queue((Work(1, line, slots, Some(groups.head), bare, placed = false), groups.tail))
           while (queue.nonEmpty) {
             var (now, later)       = queue.dequeue()
             var work: Option[Work] = Some(now)
             while (work.isDefined) {
-              val w   = work.get
-              val job = scan.io.job.bits
+              val w        = work.get
+              val job      = scan.io.job.bits
+              val instance = !array && !w.placed
               scan.io.job.valid.poke(true)
               job.slot.poke(w.slot)
               job.obj.poke(obj)
@@ -101,7 +103,7 @@ class LineScannerTest extends BlockTest {
               job.count.poke(w.spans.map(_.size).getOrElse(0))
               job.more.poke(later.nonEmpty)
               // Kept with the spans.
-              job.again.poke(w.spans.isDefined != w.placed)
+              job.again.poke(w.spans.isDefined == instance)
               job.size.poke(size)
               val base = if (w.placed) 0 else 2 * obj
               for ((span, i) <- w.spans.getOrElse(Nil).zipWithIndex) {
@@ -136,7 +138,7 @@ class LineScannerTest extends BlockTest {
                   val o = scan.io.next.bits
                   assert(!over, s"seed $seed: an object goes on twice")
                   over = true
-                  assert(o.again.peek().litToBoolean != w.placed, s"seed $seed: from the beginning")
+                  assert(o.again.peek().litToBoolean == instance, s"seed $seed: from the beginning")
                   if (o.extend.peek().litToBoolean) {
                     assert(later.nonEmpty, s"seed $seed: further blocks where there are none")
                     work = Some(Work(w.slot, 0, 0, Some(later.head), bare = true, placed = false))
@@ -153,7 +155,9 @@ class LineScannerTest extends BlockTest {
                       )
                     )
                   }
-                  if (scan.io.piece.valid.peek().litToBoolean && scan.io.piece.ready.peek().litToBoolean) {
+                  val cut = scan.io.piece.valid.peek().litToBoolean
+                  assert(!cut || !instance, s"seed $seed: an instance is cut")
+                  if (cut && scan.io.piece.ready.peek().litToBoolean) {
                     val q = scan.io.piece.bits
                     val s = (q.span.start.peek().litValue.toInt, q.span.end.peek().litValue.toInt)
                     // To a slot of its own.
@@ -175,6 +179,7 @@ class LineScannerTest extends BlockTest {
           var at    = 32 + step * random.nextInt(40)
           val start = at
           val long  = random.nextInt(3) == 0
+          val array = long && random.nextInt(3) != 0
           val raw   = !long && random.nextInt(3) == 0
           val all   = if (long) 1 else if (raw) 5 + random.nextInt(6) else 1 + random.nextInt(4)
           val spans = (0 until all).map { _ =>
@@ -193,7 +198,7 @@ class LineScannerTest extends BlockTest {
           val line = if (bare) 0 else (start - 3) / 16
           // What the evaluator finds in the header's line.
           val slots = (0 until 16).filter(i => spans.exists { case (s, e) => line * 16 + i >= s && line * 16 + i < e })
-          val have  = run(spans.grouped(4).toSeq, raw, line, slots.map(1 << _).sum, bare)
+          val have  = run(spans.grouped(4).toSeq, raw, array, line, slots.map(1 << _).sum, bare)
           assert(have.sorted == want.sorted, s"seed $seed: blocks $spans")
         }
         assert(pieces > 0 && longs > 0, s"seed $seed: no array was cut")

@@ -5,8 +5,6 @@ A missing prerequisite skips these tests with its reason; everything else that g
 """
 
 import json
-import os
-import shutil
 import sys
 import time
 from pathlib import Path
@@ -18,7 +16,7 @@ sys.path[:0] = [str(ROOT / "qemu-cxl"), str(ROOT / "tools"), str(ROOT / "sim/run
 
 import emulate  # noqa: E402
 import prepare  # noqa: E402
-from machine import SHARED_MEMORY, Machine  # noqa: E402
+from machine import GuestError, Machine, check_room  # noqa: E402
 from topology import MIB  # noqa: E402
 
 # Two expanders of the largest test, the guest's own memory and some room.
@@ -48,8 +46,10 @@ def prepared():
     ):
         if not path.exists():
             pytest.skip(f"expected {path}, found nothing; run 'make {target}'")
-    if not os.access(SHARED_MEMORY, os.W_OK) or shutil.disk_usage(SHARED_MEMORY).free < NEEDED_BYTES:
-        pytest.skip(f"expected {NEEDED_BYTES >> 20} MiB of writable shared memory in {SHARED_MEMORY}, found less")
+    try:
+        check_room(NEEDED_BYTES)
+    except GuestError as error:
+        pytest.skip(str(error))
     try:
         return prepare.ready()
     except SystemExit:

@@ -60,6 +60,16 @@ class Faults : public testing::Test {
   }
   merapi_fault_record record() { return *window_->control<merapi_fault_record>(MERAPI_FAULT_RECORD_OFFSET); }
 
+  // A trace of the object at 0, paused when that is marked.
+  void pause_in_the_first_object() {
+    ASSERT_TRUE(machine_->attach());
+    machine_->begin(0);
+    machine_->grey({address(0)});
+    while (!window_->marked(0, 0)) machine_->step();
+    machine_->request_pause();
+    while (!machine_->pause_acknowledged()) machine_->step();
+  }
+
   // Mark the object at `offset` and trace everything.
   void trace_from(uint64_t offset) {
     ASSERT_TRUE(machine_->attach());
@@ -352,12 +362,7 @@ TEST_F(Faults, AnObjectWhoseShapeIsReplacedInAPause) {
     s.size_words = kWords;
     window_->put_shape(s, {{16, 2 * kWords - 1000}, {8 * kWords - 800, 4}});
     klass(0, kLarge);
-    ASSERT_TRUE(machine_->attach());
-    machine_->begin(0);
-    machine_->grey({address(0)});
-    while (!window_->marked(0, 0)) machine_->step();
-    machine_->request_pause();
-    while (!machine_->pause_acknowledged()) machine_->step();
+    ASSERT_NO_FATAL_FAILURE(pause_in_the_first_object());
     const uint64_t read = machine_->counter(MERAPI_COUNTER_REFERENCES_READ);
     EXPECT_LT(read, 2 * kWords - 1000);
     s.size_words = fits ? kWords : 0xffff'fff0;
@@ -1020,12 +1025,7 @@ TEST_F(Faults, ABlockThatChanges) {
   build(shape, true);
   window_->put_instance(0x9000, kWords, std::vector<merapi_ref_block>(kBlocks, {16, 1}));
   klass(0, 0x9000);
-  ASSERT_TRUE(machine_->attach());
-  machine_->begin(0);
-  machine_->grey({address(0)});
-  while (!window_->marked(0, 0)) machine_->step();
-  machine_->request_pause();
-  while (!machine_->pause_acknowledged()) machine_->step();
+  ASSERT_NO_FATAL_FAILURE(pause_in_the_first_object());
   EXPECT_LT(machine_->counter(MERAPI_COUNTER_REFERENCES_READ), kBlocks);
   auto* blocks = reinterpret_cast<merapi_ref_block*>(window_->area(MERAPI_AREA_SHAPE_EXTENSION));
   blocks[kBlocks - 1] = {0xF000'0000, 1 << 24};

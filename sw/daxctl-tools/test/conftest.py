@@ -6,7 +6,7 @@ import signal
 import stat
 
 import pytest
-from cli_harness import MockSystem, Process, binary, devices_at
+from cli_harness import OK, MockSystem, Process, binary, devices_at, merapi
 from native_fixtures import folder  # noqa: F401
 
 FAKE_JAVA = """#!/bin/sh
@@ -76,3 +76,24 @@ def env(folder):  # noqa: F811
     yield {"MERAPI_SOCKET": socket, "MERAPI_DEVICE_PROGRAM": binary("merapi-device")}
     for pid in devices_at(socket):  # of a test that failed
         os.kill(pid, signal.SIGKILL)
+
+
+def forget_half(path):
+    """Clear the marks of the upper half of the heap, so that a trace has something to find."""
+    info = merapi("info", path, "--json").json()
+    bitmap = next(area for area in info["layout"] if area["area"] == "bitmap0")
+    heap = info["config"]["region_count"] * info["config"]["region_bytes"]
+    used = heap // info["config"]["alignment_bytes"] // 8
+    with open(path, "r+b") as file:
+        file.seek(bitmap["offset"] + used // 2)
+        file.write(bytes(used - used // 2))
+
+
+@pytest.fixture
+def image(window_file, folder):  # noqa: F811
+    """An image of a random heap whose greys are its lower half's marks."""
+    forget_half(window_file)
+    path = folder / "image"
+    done = merapi("save", window_file, path, "--bitmap", "0", "--note", "half")
+    assert done.status == OK, done.err
+    return path

@@ -1,14 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""merapi save, load, replay, verify, trace, reset and export."""
+"""merapi save, load, replay, verify, trace and reset; what save and export have in common."""
 
 import json
 import os
 import resource
-import signal
 import stat
 import struct
 import subprocess
-from pathlib import Path
 
 import pytest
 from cli_harness import (
@@ -16,37 +14,14 @@ from cli_harness import (
     BUSY,
     FOUND,
     OK,
-    ROOT,
     SYSTEM,
     USAGE,
     binary,
     compile_java,
-    interposed,
     merapi,
     patched_jdk,
 )
 from native_fixtures import stop_process, wait_until
-
-
-def forget_half(path):
-    """Clear the marks of the upper half of the heap, so that a trace has something to find."""
-    info = merapi("info", path, "--json").json()
-    bitmap = next(area for area in info["layout"] if area["area"] == "bitmap0")
-    heap = info["config"]["region_count"] * info["config"]["region_bytes"]
-    used = heap // info["config"]["alignment_bytes"] // 8
-    with open(path, "r+b") as file:
-        file.seek(bitmap["offset"] + used // 2)
-        file.write(bytes(used - used // 2))
-
-
-@pytest.fixture
-def image(window_file, folder):
-    """An image of a random heap whose greys are its lower half's marks."""
-    forget_half(window_file)
-    path = folder / "image"
-    done = merapi("save", window_file, path, "--bitmap", "0", "--note", "half")
-    assert done.status == OK, done.err
-    return path
 
 
 def test_save_and_info(image):
@@ -276,111 +251,6 @@ def test_verbs_of_windows_that_stay_refuse_a_socket(image, device, folder):
             assert "expected a window that stays (file:PATH, dax:PATH)" in done.err and str(socket) in done.err
     assert device.socket.is_socket()
     assert not (folder / "saved").exists() and not (folder / "dump").exists()
-
-
-def decode(path, folder):
-    """The dump through protoc and our schema: text of every field."""
-    proto = ROOT / "sw/daxctl-tools/proto"
-    with open(path, "rb") as dump:
-        done = subprocess.run(
-            ["protoc", f"--proto_path={proto}", "--decode=merapi.heapdump.HeapDump", "heapdump.proto"],
-            stdin=dump,
-            capture_output=True,
-            text=True,
-            check=True,
-            cwd=folder,
-        )
-    return done.stdout
-
-
-def test_export_heapdump(image, folder, device):
-    dump = folder / "dump.binpb"
-    done = merapi("export", image, dump, "--format", "heapdump", "--json")
-    assert done.status == OK, done.err
-    summary = done.json()
-    text = decode(dump, folder)
-    assert text.count("objects {") == summary["objects"]
-    assert text.count("edges {") == summary["edges"]
-    assert text.count("roots {") == summary["roots"]
-    assert 'name: "immix"' in text
-    starts = {line.split()[1] for line in text.splitlines() if line.startswith("  start:")}
-    targets = {line.split()[1] for line in text.splitlines() if line.startswith("    objref:")} - {"0"}
-    assert targets <= starts, "an edge leads to an object that is not in the dump"
-    # All objects that a trace leaves marked: the greys and what the device finds.
-    verified = merapi("verify", image, "--socket", device.socket, "--json").json()["runs"][0]["verify"]
-    assert summary["objects"] > verified["expected_objects"]
-
-
-def test_export_to_standard_output(image, folder):
-    """-, as for other programs; it made a file of that name."""
-    assert merapi("export", image, folder / "dump").status == OK
-    with open(folder / "piped", "wb") as out:
-        done = subprocess.run([binary("merapi"), "export", image, "-"], stdout=out, stderr=subprocess.PIPE, cwd=folder)
-    assert done.returncode == OK, done
-    assert (folder / "piped").read_bytes() == (folder / "dump").read_bytes()
-    assert not (folder / "-").exists() and b" objects, " in done.stderr
-
-
-def test_export_writes_nothing_when_it_fails(folder):
-    bad = folder / "bad"
-    bad.write_bytes(bytes(1 << 20))
-    done = merapi("export", bad, folder / "dump")
-    assert done.status == ABSENT
-    assert sorted(p.name for p in folder.iterdir()) == ["bad"]
-
-
-# Ends the process where it gives the file that it unpacks into its size, and says which file that is. A file system may
-# have no files without a name.
-KILLED = r"""
-#include <dlfcn.h>
-#include <errno.h>
-#include <fcntl.h>
-#include <limits.h>
-#include <signal.h>
-#include <stdarg.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <unistd.h>
-
-int open(const char* path, int flags, ...) {
-  const int nameless = (flags & O_TMPFILE) == O_TMPFILE;
-  if (nameless && getenv("KILLED_NAMED") != NULL) {
-    errno = EOPNOTSUPP;
-    return -1;
-  }
-  va_list more;
-  va_start(more, flags);
-  const mode_t mode = nameless || (flags & O_CREAT) != 0 ? va_arg(more, mode_t) : 0;
-  va_end(more);
-  return ((int (*)(const char*, int, ...))dlsym(RTLD_NEXT, "open"))(path, flags, mode);
-}
-
-int ftruncate(int fd, off_t bytes) {
-  char link[64], path[PATH_MAX] = "";
-  snprintf(link, sizeof link, "/proc/self/fd/%d", fd);
-  if (readlink(link, path, sizeof path - 1) < 0) return -1;
-  FILE* told = fopen(getenv("KILLED_TOLD"), "we");
-  fputs(path, told);
-  fclose(told);
-  kill(getpid(), SIGKILL);
-  return (int)bytes;
-}
-"""
-
-
-@pytest.mark.parametrize("named", [False, True])
-def test_an_export_that_is_killed_leaves_nothing_behind(image, folder, named):
-    """The file that it unpacks into had a name until the window was laid out."""
-    told = folder / "told"
-    env = {"LD_PRELOAD": str(interposed(folder, "killed", KILLED)), "KILLED_TOLD": str(told)}
-    done = merapi("export", image, folder / "dump", env={**env, **({"KILLED_NAMED": "1"} if named else {})})
-    assert done.status == -signal.SIGKILL, done
-    unpacked = Path(told.read_text())
-    try:
-        assert not unpacked.exists()
-    finally:
-        unpacked.unlink(missing_ok=True)
-    assert unpacked.name.startswith("merapi-") == named
 
 
 @pytest.mark.parametrize("verb", ["save", "export"])

@@ -25,6 +25,9 @@
 #define MERAPI_IMAGE_MAGIC UINT64_C(0x474D49504152454D) /* "MERAPIMG" */
 #define MERAPI_IMAGE_VERSION 1u
 #define MERAPI_IMAGE_PAGE UINT64_C(4096)
+/* Of a window so much is mapped at a time, and of that so much copied. */
+#define MERAPI_IMAGE_MAPPED (UINT64_C(64) << 20)
+#define MERAPI_IMAGE_COPIED (UINT64_C(1) << 20)
 
 struct merapi_image_header {
   uint64_t magic;

@@ -12,14 +12,11 @@
 
 #include "image.h"
 
-#define PIECE_BYTES (UINT64_C(64) << 20)
-#define COPY_BYTES (UINT64_C(1) << 20)
-
 /* Through a copy, so that what is written is what is summed. */
 static int write_range(struct merapi_window* window, uint64_t offset, const uint8_t* from, uint64_t bytes,
                        uint8_t* copy, struct merapi_checksum* sum) {
   while (bytes > 0) {
-    const uint64_t part = bytes < PIECE_BYTES ? bytes : PIECE_BYTES;
+    const uint64_t part = bytes < MERAPI_IMAGE_MAPPED ? bytes : MERAPI_IMAGE_MAPPED;
     const uint64_t start = offset / window->granularity * window->granularity;
     size_t mapped;
     uint8_t* base = merapi_window_map(window, start, offset - start + part, &mapped);
@@ -27,7 +24,7 @@ static int write_range(struct merapi_window* window, uint64_t offset, const uint
     uint8_t* const to = base + (offset - start);
     merapi_invalidate(window, to, part);
     for (uint64_t done = 0, some; done < part; done += some) {
-      some = part - done < COPY_BYTES ? part - done : COPY_BYTES;
+      some = part - done < MERAPI_IMAGE_COPIED ? part - done : MERAPI_IMAGE_COPIED;
       memcpy(copy, from + done, some);
       merapi_checksum_add(sum, copy, some);
       memcpy(to + done, copy, some);
@@ -45,7 +42,7 @@ static int write_range(struct merapi_window* window, uint64_t offset, const uint
 static int write_extents(const struct merapi_image* image, struct merapi_window* window) {
   const struct merapi_image_extent* extent =
       (const struct merapi_image_extent*)(const void*)(image->own + image->sections.extents);
-  uint8_t* const copy = malloc(COPY_BYTES);
+  uint8_t* const copy = malloc(MERAPI_IMAGE_COPIED);
   if (copy == NULL) return -ENOMEM;
   struct merapi_checksum sum;
   merapi_checksum_start(&sum);

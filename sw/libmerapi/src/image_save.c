@@ -14,9 +14,6 @@
 
 #include "image.h"
 
-#define PIECE_BYTES (UINT64_C(64) << 20)
-#define COPY_BYTES (UINT64_C(1) << 20)
-
 struct writer {
   int fd; /* -1: only sums */
   struct merapi_checksum sum;
@@ -25,7 +22,7 @@ struct writer {
 static int write_all(int fd, const void* data, uint64_t bytes) {
   const uint8_t* from = data;
   while (bytes > 0) {
-    const ssize_t written = write(fd, from, bytes < COPY_BYTES ? bytes : COPY_BYTES);
+    const ssize_t written = write(fd, from, bytes < MERAPI_IMAGE_COPIED ? bytes : MERAPI_IMAGE_COPIED);
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) return -errno;
     from += written;
@@ -76,8 +73,8 @@ static int find_pages(struct merapi_window* window, struct extents* extents) {
   for (struct merapi_run run = merapi_next_run(window, 0, end); run.start < end && status == 0;
        run = merapi_next_run(window, run.end, end)) {
     for (uint64_t at = run.start, next; at < run.end && status == 0; at = next) {
-      const uint64_t piece = at / PIECE_BYTES * PIECE_BYTES;
-      next = run.end - piece < PIECE_BYTES ? run.end : piece + PIECE_BYTES;
+      const uint64_t piece = at / MERAPI_IMAGE_MAPPED * MERAPI_IMAGE_MAPPED;
+      next = run.end - piece < MERAPI_IMAGE_MAPPED ? run.end : piece + MERAPI_IMAGE_MAPPED;
       const uint64_t from = at / window->granularity * window->granularity;
       size_t mapped;
       const uint8_t* base = merapi_window_map(window, from, next - from, &mapped);
@@ -92,14 +89,14 @@ static int find_pages(struct merapi_window* window, struct extents* extents) {
 }
 
 static int write_pages(struct merapi_window* window, const struct extents* extents, struct writer* writer) {
-  uint8_t* copy = malloc(COPY_BYTES);
+  uint8_t* copy = malloc(MERAPI_IMAGE_COPIED);
   if (copy == NULL) return -ENOMEM;
   int status = 0;
   for (uint64_t i = 0; i < extents->count && status == 0; i++) {
     uint64_t at = extents->list[i].offset, left = extents->list[i].pages * MERAPI_IMAGE_PAGE;
     while (left > 0 && status == 0) {
-      const uint64_t start = at / PIECE_BYTES * PIECE_BYTES;
-      const uint64_t bytes = left < start + PIECE_BYTES - at ? left : start + PIECE_BYTES - at;
+      const uint64_t start = at / MERAPI_IMAGE_MAPPED * MERAPI_IMAGE_MAPPED;
+      const uint64_t bytes = left < start + MERAPI_IMAGE_MAPPED - at ? left : start + MERAPI_IMAGE_MAPPED - at;
       const uint64_t from = at / window->granularity * window->granularity;
       size_t mapped;
       uint8_t* base = merapi_window_map(window, from, at - from + bytes, &mapped);
@@ -109,7 +106,7 @@ static int write_pages(struct merapi_window* window, const struct extents* exten
       }
       /* By a copy, so that what is written is what is summed even if a page changes meanwhile. */
       for (uint64_t done = 0; done < bytes && status == 0;) {
-        const uint64_t part = bytes - done < COPY_BYTES ? bytes - done : COPY_BYTES;
+        const uint64_t part = bytes - done < MERAPI_IMAGE_COPIED ? bytes - done : MERAPI_IMAGE_COPIED;
         memcpy(copy, base + (at - from) + done, part);
         merapi_checksum_add(&writer->sum, copy, part);
         if (writer->fd >= 0) status = write_all(writer->fd, copy, part);

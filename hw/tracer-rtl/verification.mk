@@ -68,6 +68,9 @@ formal: setup $(VERIFY_PRESET)/filelist.f $(FORMAL)/exhaust/ready ## proofs abou
 	@[ "$(PROOFS)" = exhaust ] || $(RTL_NICE) python3 $(FORMAL_SOURCES)/prove.py --rtl $(RTL_BUILD) --out build/formal $(filter-out exhaust,$(PROOFS))
 	@[ -z "$(if $(PROOFS),$(filter exhaust,$(PROOFS)),all)" ] || $(RTL_NICE) $(FORMAL)/exhaust/Vexhaust
 
+# That the harnesses fit the blocks is tried without proving anything (sim/rtl/test/test_proof_harnesses.py).
+test: $(VERIFY_PRESET)/filelist.f $(RTL_BUILD)/proof/filelist.f $(RTL_VENV)/ready
+
 # The AXI port against a third party's models: cocotb drives TracerAxi over cocotbext-axi's memory.
 AXI_COCOTB_VERSION := 2.1.0
 AXI_MODELS_VERSION := 0.1.28

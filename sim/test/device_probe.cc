@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <cstring>
 #include <deque>
+#include <filesystem>
 #include <iostream>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -33,6 +34,7 @@ struct Options {
   bool hold = false;       // say "tracing", then neither read completions nor end
   bool reattach = false;   // when the device is lost, attach again (for 10 s) and do the cycle anew
   uint64_t linger_ms = 0;  // between cycles
+  std::string wait_for;    // after a cycle, until there is a file of this name
   std::string save;        // save the window with its answers here instead of tracing
 };
 
@@ -100,6 +102,7 @@ class Probe {
         }
       }
       if (o_.linger_ms != 0) usleep(useconds_t(o_.linger_ms * 1000));
+      while (!o_.wait_for.empty() && !std::filesystem::exists(o_.wait_for)) usleep(20'000);
     }
     return {
         {"ok", true}, {"cycles", o_.cycles}, {"objects_marked", marked_}, {"losses", losses_}, {"pause_us", pause_us_}};
@@ -290,6 +293,7 @@ int main(int argc, char** argv) {
   app.add_option("--cycles", o.cycles)->capture_default_str();
   app.add_option("--pauses", o.pauses, "pauses in each cycle")->capture_default_str();
   app.add_option("--linger-ms", o.linger_ms, "wait between cycles")->capture_default_str();
+  app.add_option("--wait-for", o.wait_for, "wait after a cycle until this file exists");
   app.add_flag("--hold", o.hold, "start a cycle, say \"tracing\" and do nothing more");
   app.add_flag("--reattach", o.reattach, "attach again when the device is lost");
   app.add_option("--save", o.save, "save the window as an image instead of tracing");

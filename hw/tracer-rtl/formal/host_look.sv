@@ -22,7 +22,7 @@ module host_look (
   wire reset = !started;
 
   reg [5:0] produced = 0;
-  reg [63:0] before = 0;
+  reg [63:0] earlier = 0;
   wire [63:0] generation = {62'b0, ours};
   wire [511:0] data = {320'b0, 58'b0, index, 64'b0, 62'b0, theirs};
   reg waits = 0, first = 1, restarted = 0, busy = 0, mine = 0;
@@ -54,7 +54,7 @@ module host_look (
   always @(posedge clock)
     if (started) begin
       produced <= again ? 6'd0 : produced < 60 ? produced + more : produced;
-      before <= taken;
+      earlier <= taken;
       busy <= busy ? !done : start;
       restarted <= again;
       if (read_valid && read_ready) waits <= 1;
@@ -65,7 +65,7 @@ module host_look (
         first <= !first;
       end
       if (mine) bounded : assert (taken <= produced);
-      if (mine && !restarted) forward : assert (taken >= before);
+      if (mine && !restarted) forward : assert (taken >= earlier);
       if (overrun) wrong : assert (answered && first && attached && data[63:0] == generation && (data[191:128] < taken || data[191:128] > produced));
       if (read_valid) alone : assert (!waits && read_line == (first ? 8 : 9));
       if (done) both : assert (answered && !first);

@@ -138,7 +138,7 @@ module reporter (
       if (write_valid) begin
         room : assert (produced - {58'b0, consumed} < 4 && !writes && !counts);
         slot : assert (line == 16 + {34'b0, produced[1:0]});
-        sequence : assert (data[479:448] == produced[31:0] + 1);
+        numbered : assert (data[479:448] == produced[31:0] + 1);
         cycle : assert (data[511:480] == (data[7:0] == 1 ? 9 : 7));
         some : assert (data[7:0] == 1 || (count >= 1 && count <= 6));
         object_once : assert (spoilt || !one_object || (object_in && !object_out && (has_object & (has_object - 1)) == 0 && data[8] == unsized));

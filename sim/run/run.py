@@ -36,6 +36,7 @@ BUILD = ROOT / "build"
 OUT = BUILD / "run"
 sys.path.insert(0, str(ROOT / "tools"))
 
+import java_words  # noqa: E402
 import jvm_log  # noqa: E402
 import report  # noqa: E402
 from children import end  # noqa: E402
@@ -104,9 +105,9 @@ def default_program(rounds, device):
 
 
 def own_flags(socket, log, program):
-    """JVM flags set here; whatever the program's own arguments say comes later and wins."""
+    """JVM flags set here; what the program's own ones say comes later and wins."""
     flags = [f"-XX:MerapiWindow=device:{socket}", "-XX:+MerapiVerify", jvm_log.log_flag(log)]
-    if not any(re.match(r"-XX:\+Use\w+GC$", argument) for argument in program):
+    if not java_words.names_collector(program):
         flags.insert(0, "-XX:+UseG1GC")
     return flags
 

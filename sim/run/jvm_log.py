@@ -22,7 +22,7 @@ MARK_ABORT = re.compile(r"^Concurrent Mark Abort")
 PAUSE = re.compile(rf"^Pause (Young|Remark|Cleanup|Full)(.*?) \d+[KMG]->\d+[KMG]\(\d+[KMG]\) {TIME}ms$")
 PAUSE_ACKNOWLEDGED = re.compile(r"^Pause acknowledged after ([\d.]+) us$")
 COLLECTOR = re.compile(r"^Using (?:The )?(\w+)(?: Garbage Collector)?$")  # Z alone has a sentence for a name
-WINDOW = re.compile(r"^Window (\S+): (\d+) bytes, heap at offset (\d+) ")
+WINDOW = re.compile(r"^Window (.+): (\d+) bytes, heap at offset (\d+) ")
 SAFEPOINT = re.compile(r'^Safepoint "(\w+)",.* Reaching safepoint: (\d+) ns,.* At safepoint: (\d+) ns')
 
 

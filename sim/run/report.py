@@ -157,7 +157,7 @@ def table(report):
 
 def not_traced(log, path):
     """Why this log of a program that ended well cannot tell of marking, as a sentence; None when it can."""
-    if log.window_bytes is not None or log.cycles:
+    if log.window_bytes is not None:
         return None
     if log.collector is None:
         return (

@@ -114,6 +114,11 @@ def own_flags(socket, log, program):
 
 # Seconds without a word after which an unfinished line is shown.
 QUIET = 0.5
+# What is still taken of a stream that others hold open when the program has ended: bytes (more than a pipe holds, so
+# that all of the program's own are among them), and seconds in which nothing came.
+LEFT_BYTES, LEFT_SECONDS = 1 << 20, 5
+# Seconds for the output of a run that was stopped: nobody may be reading it.
+STOPPED = 5
 
 
 class Console:
@@ -134,19 +139,29 @@ class Console:
 
     def copy(self, stream, mark, ended):
         """To the end of the stream, read or not: a program whose pipe is full does not end. A line that is not finished
-        is shown when nothing more comes: it may be a prompt. Once `ended` is set so is the copy, by then: what the
-        program has left behind may keep the stream open."""
+        is shown when nothing more comes: it may be a prompt. Once `ended` is set so is the copy, when nothing more
+        comes: what the program has left behind may keep the stream open, and may go on writing. However long our own
+        output waits for its reader, nothing that the program wrote is left out."""
         decode = codecs.getincrementaldecoder(locale.getpreferredencoding(False))("replace")
-        decoder, rest, over = io.IncrementalNewlineDecoder(decode, translate=True), "", False
+        decoder, parts, over = io.IncrementalNewlineDecoder(decode, translate=True), [], False
+        left_bytes, left_seconds = LEFT_BYTES, LEFT_SECONDS
         while not over:
-            if select.select([stream], [], [], QUIET)[0]:
-                block = os.read(stream.fileno(), 1 << 16)
-                over = not block
-                *lines, rest = (rest + decoder.decode(block, final=over)).split("\n")
+            last, begin, lines = ended.is_set(), time.monotonic(), []
+            if quiet := not select.select([stream], [], [], QUIET)[0]:
+                over = last
             else:
-                over = ended.is_set()
-                lines, rest = [rest] if rest else [], ""
-            for line in [*lines, rest] if over and rest else lines:
+                waited = time.monotonic() - begin
+                block = os.read(stream.fileno(), 1 << 16)
+                if last:
+                    left_bytes, left_seconds = left_bytes - len(block), left_seconds - waited
+                over = not block or left_bytes <= 0 or left_seconds <= 0
+                first, *others = decoder.decode(block, final=over).split("\n")
+                parts.append(first)
+                if others:  # joined only then: a long line comes in many blocks
+                    lines, parts = ["".join(parts), *others[:-1]], others[-1:]
+            if (quiet or over) and (rest := "".join(parts)):
+                lines, parts = [*lines, rest], []
+            for line in lines:
                 self.say(f"  {mark} {line.rstrip()}")
 
 
@@ -188,7 +203,7 @@ def run_java(java, arguments, log_path):
     BrokenPipeError when nobody reads it."""
     console = Console()
     watcher = Watcher(log_path, console)
-    ended = threading.Event()
+    ended, patience = threading.Event(), STOPPED
     process = subprocess.Popen(
         [java, *arguments],
         stdout=subprocess.PIPE,
@@ -205,12 +220,14 @@ def run_java(java, arguments, log_path):
         while process.poll() is None and not console.lost:
             watcher.poll()
             time.sleep(0.05)
+        patience = None
     finally:
         end(process, 10)
         ended.set()
         for thread in threads:
-            thread.join(5)
-        watcher.end()
+            thread.join(patience)
+        if not any(thread.is_alive() for thread in threads):
+            watcher.end()
     if console.lost:
         raise console.lost
     return process.returncode, watcher.log

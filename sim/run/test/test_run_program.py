@@ -2,12 +2,16 @@
 """What `make run` gives the program to work on, and what it makes of the program's end; without a Java machine."""
 
 import contextlib
+import fcntl
+import io
 import os
 import resource
 import signal
 import stat
 import subprocess
 import sys
+import termios
+import threading
 import time
 from pathlib import Path
 
@@ -170,10 +174,12 @@ cat > "$log" <<'END'
 """
 G1 = "[1ns][gc] Using G1\n"
 WINDOW = "[2ns][gc,merapi] Window device:/s: 2181038080 bytes, heap at offset 33554432 mapped at 0x700000000\n"
+MARKED = "".join(f"[3ns][gc,marking] GC(1) Concurrent Mark From Roots{end}\n" for end in ("", " 2.5ms"))
 
 
-def test_a_program_without_marking_is_told_what_makes_some(tmp_path):
-    done = run_with(LOGGING % (G1 + WINDOW), tmp_path)
+@pytest.mark.parametrize("window", [WINDOW, WINDOW.replace("device:/s", "file:/a b: c")])
+def test_a_program_without_marking_is_told_what_makes_some(tmp_path, window):
+    done = run_with(LOGGING % (G1 + window), tmp_path)
     assert done.returncode == 0, done.stderr
     assert "System.gc() with -XX:+ExplicitGCInvokesConcurrent" in done.stdout
 
@@ -185,8 +191,9 @@ def test_a_program_without_marking_is_told_what_makes_some(tmp_path):
         (LOGGING % "", "do the program's flags turn logging off (-Xlog:disable, -Xlog:all=off)?"),
         (LOGGING % "[1ns][gc] Using Parallel\n", "found the collector Parallel"),
         (LOGGING % G1, "found no window"),
+        (LOGGING % (G1 + MARKED), "found no window"),
     ],
-    ids=["no log", "empty log", "another collector", "no window"],
+    ids=["no log", "empty log", "another collector", "no window", "no window, marked on the CPU"],
 )
 def test_a_program_of_which_nothing_was_seen_fails_the_run(tmp_path, java, words):
     done = run_with(java, tmp_path)
@@ -240,3 +247,103 @@ def test_lines_that_are_not_finished(tmp_path, capsys):
         "  | five",
     ]
     assert [line for line in shown if line.startswith("  !")] == ["  ! four", "  ! the last line"]
+
+
+def test_a_slow_reader_gets_all_output(tmp_path, monkeypatch):
+    """The reader begins when the program has ended and whatever patience the run has with it is over."""
+    (tmp_path / "log").write_text("")
+    reads, shown, join = threading.Event(), [], threading.Thread.join
+
+    def say(_console, text):
+        reads.wait()
+        shown.append(text)
+
+    def joined(thread, timeout=None):
+        if timeout is None:
+            reads.set()
+            join(thread)
+
+    monkeypatch.setattr(run.Console, "say", say)
+    monkeypatch.setattr(threading.Thread, "join", joined)
+    java = program(tmp_path / "java", f"#!/bin/sh\n{MUCH.replace('3000', '1000')}\necho END >&2\n")
+    try:
+        status, _ = run.run_java(str(java), [], tmp_path / "log")
+        assert status == 0
+        assert [line.split()[1] for line in shown if line.startswith("  |")] == [str(i) for i in range(1000)]
+        assert "  ! END" in shown
+    finally:
+        reads.set()
+
+
+@pytest.mark.parametrize("left", [f"while echo {'x' * 999}; do :; done", "while echo tick; do sleep 0.05; done"])
+def test_what_goes_on_writing_after_the_program_s_end(tmp_path, monkeypatch, capsys, left):
+    """All that the program wrote is shown, and the run ends though its stream does not."""
+    monkeypatch.setattr(run, "LEFT_SECONDS", 0.2)
+    (tmp_path / "log").write_text("")
+    java = program(tmp_path / "java", f"#!/bin/sh\n({left}) 2>&- &\necho $! > $0.left\n{MUCH}\n")
+    try:
+        run.run_java(str(java), [], tmp_path / "log")
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int((tmp_path / "java.left").read_text()), signal.SIGKILL)
+    shown = [line.split()[1] for line in capsys.readouterr().out.splitlines()]
+    assert [word for word in shown if word.isdigit()] == [str(i) for i in range(3000)]
+
+
+def waiting(stream):
+    """Bytes in a pipe that nobody has read."""
+    return int.from_bytes(fcntl.ioctl(stream, termios.FIONREAD, bytes(4)), sys.byteorder)
+
+
+def test_a_stopped_run_ends_though_nobody_reads(tmp_path):
+    """A terminal that is held: SIGTERM ends the program and the run."""
+    pid = tmp_path / "pid"
+    program(tmp_path / "jdk/bin/java", f"#!/bin/sh\necho $$ > {pid}.new; mv {pid}.new {pid}\nexec yes {'x' * 999}\n")
+    command = [sys.executable, ROOT / "sim/run/run.py", "--jdk", tmp_path / "jdk", "--app", "Main"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as runner:
+        try:
+            end = time.monotonic() + 30
+            while not pid.exists() or waiting(runner.stdout) < 1 << 15:
+                assert time.monotonic() < end and runner.poll() is None
+                time.sleep(0.02)
+            runner.terminate()
+            assert runner.wait(60) == 130
+            assert runner.stderr.read() == "run: stopped; the program and its device were ended\n"
+        finally:
+            runner.kill()
+    assert not Path(f"/proc/{pid.read_text().strip()}").exists()
+
+
+class Text(str):
+    """Output that counts the characters that are copied or looked at."""
+
+    handled = 0
+
+    def __add__(self, other):
+        return self.count_in(str.__add__(self, other))
+
+    def __radd__(self, other):
+        return self.count_in(str.__add__(other, self))
+
+    def split(self, *how):
+        return str.split(self.count_in(self), *how)
+
+    @staticmethod
+    def count_in(text):
+        Text.handled += len(text)
+        return Text(text)
+
+
+def test_a_long_line_is_not_copied_for_each_of_its_blocks(tmp_path, monkeypatch, capsys):
+    class Decoder(io.IncrementalNewlineDecoder):
+        def decode(self, *block, **final):
+            return Text(super().decode(*block, **final))
+
+    monkeypatch.setattr(run.io, "IncrementalNewlineDecoder", Decoder)
+    monkeypatch.setattr(Text, "handled", 0)
+    lines = ["one", "x" * 4_000_000, "", "two" * 1000, "y" * 4_000_000]
+    (tmp_path / "output").write_text("\n".join(lines))
+    with open(tmp_path / "output", "rb") as stream:
+        run.Console().copy(stream, "|", threading.Event())
+    assert capsys.readouterr().out == "".join(f"  | {line}\n" for line in lines)
+    assert Text.handled < 2 * sum(map(len, lines))

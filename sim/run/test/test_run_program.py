@@ -275,10 +275,12 @@ def test_a_slow_reader_gets_all_output(tmp_path, monkeypatch):
         reads.set()
 
 
-@pytest.mark.parametrize("left", [f"while echo {'x' * 999}; do :; done", "while echo tick; do sleep 0.05; done"])
-def test_what_goes_on_writing_after_the_program_s_end(tmp_path, monkeypatch, capsys, left):
+@pytest.mark.parametrize(
+    "left, seconds", [(f"while echo {'x' * 999}; do :; done", 1000), ("while echo tick; do sleep 0.05; done", 0.2)]
+)
+def test_what_goes_on_writing_after_the_program_s_end(tmp_path, monkeypatch, capsys, left, seconds):
     """All that the program wrote is shown, and the run ends though its stream does not."""
-    monkeypatch.setattr(run, "LEFT_SECONDS", 0.2)
+    monkeypatch.setattr(run, "LEFT_SECONDS", seconds)
     (tmp_path / "log").write_text("")
     java = program(tmp_path / "java", f"#!/bin/sh\n({left}) 2>&- &\necho $! > $0.left\n{MUCH}\n")
     try:

@@ -510,30 +510,45 @@ class RtlPauseLong : public RtlPause {
     s.kind = kind;
     s.size_words = kind == MERAPI_SHAPE_KIND_INSTANCE ? kBytes / 8 : 0;
     s.header_bytes = kind == MERAPI_SHAPE_KIND_INSTANCE ? 0 : 16;
+    if (kind == MERAPI_SHAPE_KIND_OBJ_ARRAY) s.element_log2 = 2;
     std::vector<merapi_ref_block> blocks;
     if (references > 0) blocks = {{16, references}};
     window_.put_shape(s, blocks);
   }
-  // Paused after so many cycles; then an instance of one reference, or an array of bytes. How many references of the
-  // long one had been read then.
-  uint64_t replaced_after(uint64_t cycles, bool bytes) {
+  // A traced cycle that comes to the instance of so many nulls.
+  void begin_long() {
     std::memset(window_.bitmap(0), 0, window_.heap_bytes() / 64);
     std::memset(window_.heap() + kObject + 12, 0, kBytes - 12);
     window_.clear_area(MERAPI_AREA_SHAPES);
     window_.put_instance(kLeaf, kLeafBytes / 8);
     put_long(MERAPI_SHAPE_KIND_INSTANCE, kReferences);
     start_with({address(kObject)});
+  }
+  // How many references have been read.
+  uint64_t paused_after(uint64_t cycles) {
     machine_->run(cycles);
     machine_->complete();
     pause();
-    const uint64_t read = machine_->counter(MERAPI_COUNTER_REFERENCES_READ);
-    for (uint32_t i = 1; i < kReferences; i++) refer(kObject + 16 + 4 * uint64_t{i}, decoy());
-    refer(kObject + 16, target());
-    put_long(bytes ? MERAPI_SHAPE_KIND_PRIM_ARRAY : MERAPI_SHAPE_KIND_INSTANCE, bytes ? 0 : 1);
+    return machine_->counter(MERAPI_COUNTER_REFERENCES_READ);
+  }
+  void replaced_by(uint8_t kind, uint32_t references) {
+    put_long(kind, references);
     machine_->command(MERAPI_OP_INVALIDATE_SHAPES, 0, 0, 0);
     resume();
+  }
+  void ends_without_fault() {
     EXPECT_TRUE(machine_->idle_or_fault(kPatience));
     EXPECT_EQ(machine_->fault().code, 0u) << merapi_fault_name(machine_->fault().code);
+  }
+  // Paused after so many cycles; then an instance of one reference, or an array of bytes. How many references of the
+  // long one had been read then.
+  uint64_t replaced_after(uint64_t cycles, bool bytes) {
+    begin_long();
+    const uint64_t read = paused_after(cycles);
+    for (uint32_t i = 1; i < kReferences; i++) refer(kObject + 16 + 4 * uint64_t{i}, decoy());
+    refer(kObject + 16, target());
+    replaced_by(bytes ? MERAPI_SHAPE_KIND_PRIM_ARRAY : MERAPI_SHAPE_KIND_INSTANCE, bytes ? 0 : 1);
+    ends_without_fault();
     EXPECT_EQ(window_.marked(0, target()), !bytes && read < kReferences);
     EXPECT_FALSE(window_.marked(0, decoy()));
     return read;
@@ -551,6 +566,40 @@ TEST_F(RtlPauseLong, GoesOnByTheShapeThatItHasThen) {
     }
     EXPECT_GE(middle, 3);
   }
+}
+
+// The instance begins again as an array of references in one pause and its klass word means an array of bytes in the next:
+// an array goes on by the length and element size that were read.
+class RtlPauseTwice : public RtlPauseLong {
+ protected:
+  RtlPauseTwice() {
+    for (uint32_t i = 0; i < kReferences; i++) klass(element(i), kLeaf);
+  }
+  uint64_t element(uint32_t i) const { return region(4) + kLeafBytes * i; }
+};
+
+TEST_F(RtlPauseTwice, AnArrayGoesOnThatBeganAsAnInstance) {
+  int middle = 0;
+  for (uint64_t first : {900, 1200, 1600}) {
+    for (uint64_t second : {200, 300, 500, 700}) {
+      SCOPED_TRACE(testing::Message() << first << " and " << second << " cycles");
+      begin_long();
+      const uint64_t as_instance = paused_after(first);
+      std::memcpy(window_.heap() + kObject + 12, &kReferences, 4);
+      for (uint32_t i = 0; i < kReferences; i++) refer(kObject + 16 + 4 * uint64_t{i}, element(i));
+      replaced_by(MERAPI_SHAPE_KIND_OBJ_ARRAY, 0);
+      const uint64_t as_array = paused_after(second) - as_instance;
+      replaced_by(MERAPI_SHAPE_KIND_PRIM_ARRAY, 0);
+      ends_without_fault();
+      // Not when it was read as an instance to its end, or not begun as an array.
+      if (as_instance == 0 || as_instance == kReferences || as_array == 0) continue;
+      middle += as_array < kReferences;
+      uint32_t marked = 0;
+      for (uint32_t i = 0; i < kReferences; i++) marked += window_.marked(0, element(i));
+      EXPECT_EQ(marked, kReferences);
+    }
+  }
+  EXPECT_GE(middle, 3);
 }
 
 // The host withdraws its pauses before the tracer has seen them, and submits: the tracer goes on, so no object that is

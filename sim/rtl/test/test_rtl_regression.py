@@ -181,6 +181,7 @@ def test_faults():
 
 def test_any_access_fails():
     run("RtlErrors.*", "sim-small", half("sim-small"))
+    run("RtlRecordError.*", "sim-small")
 
 
 @pytest.mark.parametrize("preset", [p for p in presets() if p != "sim-small"])
@@ -228,7 +229,8 @@ def test_directed(preset):
 def test_what_changes_in_a_pause(preset):
     run(
         "RtlPauseTwins.*:RtlPauseFullRing.*:RtlPauseCompletions.*:RtlPauseExtensions.*:RtlPauseSweep.*:"
-        "RtlPauseKinds.*:RtlPauseKlasses.*:RtlPauseStalls.*:RtlPauseLong.*:RtlPauseWithdrawn.*",
+        "RtlPauseKinds.*:RtlPauseKlasses.*:RtlPauseStalls.*:RtlPauseLong.*:RtlPauseTwice.*:"
+        "RtlPauseWithdrawn.*",
         preset,
         program=sooner(preset),
     )

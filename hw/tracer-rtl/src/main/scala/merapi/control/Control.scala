@@ -56,6 +56,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val dropped   = RegInit(0.U(32.W))                   // cycle whose late commands are ignored
   val faulted   = RegInit(false.B)
   val ringsGood = RegInit(false.B)
+  val untold    = RegInit(false.B)                     // of a fault: what a host waits for may not have been written
   val shown     = RegInit(0.U.asTypeOf(new PageState)) // as last written in the index line
   // ---- faults: the first one since the last was dealt with
   val pending      = RegInit(false.B)
@@ -273,8 +274,10 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
     when(attached && !paused && !faulted && indexDirty) { write(PageLine.mask(PageLine.index), State.Look) }
   }
   // Of a fault, what a host waits for.
-  private[control] def tellAgain(): Unit =
+  private[control] def tellAgain(): Unit = {
+    untold := false.B
     write(PageLine.mask(PageLine.fault, PageLine.index, PageLine.ack, PageLine.indexAgain), State.Look)
+  }
   private[control] def setState(s: Int): Unit = page.state := s.U
   val pageNow                                 = WireDefault(page)
   pageNow.produced := io.written
@@ -308,7 +311,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   // A fault's own entry is on its way, unless it waits for room.
   private val told =
     (io.reportsEmpty && RegNext(io.reportsEmpty, false.B) && !done.valid) || (faulted && io.reportsFull)
-  io.sleeping := state === State.Pace && nothingToDo && !pending && (!attached || !indexDirty) &&
+  io.sleeping := state === State.Pace && nothingToDo && !pending && (!attached || !(indexDirty || untold)) &&
     (told || !attached || paused)
 
   // One switch for all states: firtool writes what an earlier one says into every branch of a later one.
@@ -337,8 +340,8 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
           pending := false.B
           // What failed may be the write of one of the lines that a host waits for: those once more.
           when(attached) {
-            shown.state := DeviceState.Detached.U
-            state       := State.Look
+            untold := true.B
+            state  := State.Look
           }
         }
       }.elsewhen(lookDue) {
@@ -371,7 +374,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
             PageLine.mask(PageLine.allCounters ++ Seq(PageLine.index, PageLine.ack, PageLine.indexAgain): _*),
             State.Look
           )
-        }.elsewhen(faulted && indexDirty) { tellAgain() }
+        }.elsewhen(faulted && (indexDirty || untold)) { tellAgain() }
       }.elsewhen(paused || pauseUnacked) {
         // Resumed: nothing that was held before the pause is believed.
         when(paused && !faulted && !resuming) {
@@ -382,7 +385,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
         state := State.Swept
       }.elsewhen(faulted) {
         // The fault's own entry, which may have waited for room.
-        when(indexDirty) { tellAgain() }
+        when(indexDirty || untold) { tellAgain() }
       }.elsewhen(overrun) {
         fail(Fault.RingOverrun, submitted, page.consumed)
       }.elsewhen(running && !sweepBusy && !clearBusy) {

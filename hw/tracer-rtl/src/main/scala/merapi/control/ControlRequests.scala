@@ -26,6 +26,7 @@ trait ControlRequests { unit: Control =>
     ringsGood       := false.B
     pending         := false.B
     dropped         := 0.U
+    untold          := false.B
     setState(DeviceState.Ready)
     state := State.Identifying
   }
@@ -63,6 +64,10 @@ trait ControlRequests { unit: Control =>
     // One of these lines could not be written: a refusal as well, of which the host reads before it sees the answer.
     refuse()
     writeAnswer()
+  }.elsewhen(pending) {
+    // The refusal could not be written either: the host, if it is still there, is answered anew.
+    pending := false.B
+    state   := State.Look
   }.otherwise {
     attached := true.B
     write(PageLine.mask(PageLine.index), State.Attached)
@@ -127,7 +132,10 @@ trait ControlRequests { unit: Control =>
       page.consumed := page.consumed
       setState(DeviceState.Faulted)
     }.elsewhen(submitted - page.consumed > subEntries) { page.consumed := page.consumed } // a fault after that
-    write(PageLine.mask(PageLine.index, PageLine.idle, PageLine.ack, PageLine.indexAgain), State.Look)
+    // The record, too, if a write of it may have failed.
+    val lines = Seq(PageLine.index, PageLine.idle, PageLine.ack, PageLine.indexAgain)
+    untold := false.B
+    write(Mux(untold, PageLine.mask(PageLine.fault +: lines: _*), PageLine.mask(lines: _*)), State.Look)
   }
 
   // A fault: the record keeps the first since the handshake; the entry goes out when the ring has room.

@@ -410,7 +410,9 @@ class ScanLane(p: TracerParameters) extends Module {
   toForget := Mux(RegNext(next.valid, false.B), bitOf(RegNext(next.bits.slot)), 0.U) | Mux(detoured, detourOf, 0.U)
   begun := fresh |
     Mux(allocate, newBit, 0.U) | Mux(io.redefined, (counted | sizing) & ~free, 0.U)
-  counted := (counted & ~taken) | Mux(next.valid && next.bits.again, nextOf, 0.U) | toExtension
+  // An array never begins again, nor does one that began as an instance: what is read next of it is none's.
+  counted := (counted & ~taken & ~Mux(next.valid && !next.bits.again, nextOf, 0.U)) |
+    Mux(next.valid && next.bits.again, nextOf, 0.U) | toExtension
   sizing  := (sizing & ~taken & ~Mux(next.valid, nextOf, 0.U)) | toSize
   assert((free & ended) === 0.U, "a slot ended twice")
   assert(!io.redefined || io.quiet, "objects begin again while their lines are on the way")

@@ -2,7 +2,6 @@
 //
 // merapi run: a Java program with its heap in a window. Passes signals and the exit status through.
 #include <errno.h>
-#include <sched.h>
 #include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -19,6 +18,7 @@
 #include "child.h"
 #include "cli.h"
 #include "device_process.h"
+#include "machine.h"
 #include "options.h"
 #include "processes.h"
 
@@ -150,10 +150,7 @@ std::string jdk_tool(const std::string& name, const std::string& java) {
 // A JVM chooses G1 by itself on what is_server_class_machine (runtime/os.cpp) takes for a server.
 bool jvm_chooses_g1() {
   constexpr uint64_t kServerMemory = uint64_t{1792} << 20;
-  cpu_set_t usable;
-  const int processors =
-      sched_getaffinity(0, sizeof usable, &usable) == 0 ? CPU_COUNT(&usable) : int(sysconf(_SC_NPROCESSORS_ONLN));
-  return processors >= 2 && uint64_t(sysconf(_SC_PHYS_PAGES)) * uint64_t(sysconf(_SC_PAGESIZE)) >= kServerMemory;
+  return usable_processors() >= 2 && usable_memory() >= kServerMemory;
 }
 
 // `launcher`: the command is a JDK's. What a script gives its JVM is not known here, so that a collector is named only

@@ -161,7 +161,24 @@ def test_script_gets_java_options(env, script):
     assert f"-XX:MerapiWindow=device:{env['MERAPI_SOCKET']}" in done.out
 
 
-def test_script_gets_a_collector_where_the_jvm_does_not_choose_g1(env, script):
+@pytest.fixture
+def groups(folder):
+    """groups(lines, files): variables for a process of these control groups."""
+
+    def make(lines="", files=()):
+        for name, text in {
+            "proc/self/cgroup": lines,
+            **{f"sys/fs/cgroup/{n}": t for n, t in dict(files).items()},
+        }.items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(f"{text}\n")
+        return {"MERAPI_PROC_ROOT": str(folder / "proc"), "MERAPI_SYSFS_ROOT": str(folder / "sys")}
+
+    return make
+
+
+def test_script_gets_a_collector_where_the_jvm_does_not_choose_g1(env, script, groups):
+    env = {**env, **groups()}
     processors = os.sched_getaffinity(0)
     server = len(processors) >= 2 and os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") >= 1792 << 20
     assert ("UseG1GC" in merapi("run", "--", script, env=env).out) == (not server)
@@ -173,6 +190,49 @@ def test_script_gets_a_collector_where_the_jvm_does_not_choose_g1(env, script):
     named = {**env, "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC"}
     assert "UseG1GC" not in merapi("run", "--", script, env=named, preexec_fn=on_one).out
     assert "UseG1GC" not in merapi("run", "--", script, "-XX:+UseZGC", env=env, preexec_fn=on_one).out
+
+
+V1 = "4:memory:/pod/own\n3:cpuset:/\n2:cpu,cpuacct:/pod/own"
+LIMITED = {
+    "one processor": ("0::/", {"cpu.max": "100000 100000"}),
+    "part of one": ("0::/pod/own", {"pod/own/cpu.max": "20000 100000"}),
+    "of a group above": ("0::/pod/own", {"pod/own/cpu.max": "max 100000", "pod/cpu.max": "50000 100000"}),
+    "memory": ("0::/", {"cpu.max": "max 100000", "memory.max": f"{1791 << 20}"}),
+    "path of another namespace": ("0::/not/here", {"memory.max": f"{1791 << 20}"}),
+    "v1, processors": (
+        V1,
+        {"cpu,cpuacct/pod/own/cpu.cfs_quota_us": 99999, "cpu,cpuacct/pod/own/cpu.cfs_period_us": 100000},
+    ),
+    "v1, named by one": (V1, {"cpu/cpu.cfs_quota_us": 99999, "cpu/cpu.cfs_period_us": 100000}),
+    "v1, memory": (V1, {"memory/pod/memory.limit_in_bytes": 1 << 30}),
+}
+AMPLE = {
+    "rounded up": ("0::/", {"cpu.max": "100001 100000", "memory.max": f"{1792 << 20}"}),
+    "no bounds": ("0::/", {"cpu.max": "max 100000", "memory.max": "max"}),
+    "no number": ("0::/", {"cpu.max": "", "memory.max": "many"}),
+    "another's": ("0::/own", {"other/cpu.max": "1 100000", "other/memory.max": 1}),
+    "v1": (
+        V1,
+        {
+            "cpu/pod/own/cpu.cfs_quota_us": -1,
+            "cpu/pod/own/cpu.cfs_period_us": 100000,
+            "memory/memory.limit_in_bytes": 9223372036854771712,
+            "cpuset/memory.limit_in_bytes": 1,
+        },
+    ),
+}
+
+
+@pytest.mark.parametrize("lines, files", LIMITED.values(), ids=LIMITED)
+def test_script_gets_a_collector_in_a_limited_group(env, script, groups, lines, files):
+    assert "-XX:+UseG1GC " in merapi("run", "--dry-run", "--", script, env={**env, **groups(lines, files)}).out
+
+
+@pytest.mark.parametrize("lines, files", AMPLE.values(), ids=AMPLE)
+def test_script_gets_none_in_a_group_with_enough(env, script, groups, lines, files):
+    if len(os.sched_getaffinity(0)) < 2 or os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGESIZE") < 1792 << 20:
+        pytest.skip("needs 2 processors and 1792 MB")
+    assert "UseG1GC" not in merapi("run", "--dry-run", "--", script, env={**env, **groups(lines, files)}).out
 
 
 @pytest.mark.parametrize("name, written", [("a b", "a b"), ("a\"b'", "a\"'\"'\"b'")])

@@ -18,6 +18,7 @@
 #include "child.h"
 #include "cli.h"
 #include "device_process.h"
+#include "java_arguments.h"
 #include "machine.h"
 #include "options.h"
 #include "processes.h"
@@ -51,6 +52,8 @@ std::string base_name(const std::string& path) { return path.substr(path.rfind('
 
 bool is_java(const std::string& program) { return base_name(program) == "java"; }
 
+constexpr char kNameAnother[] = "; name another with --jdk or MERAPI_JDK";
+
 // Why this java has no -XX:MerapiWindow; empty when it has, or when it is not of a JDK's folder, which nobody can tell.
 std::string why_unpatched(const std::string& java) {
   std::error_code error;
@@ -60,7 +63,7 @@ std::string why_unpatched(const std::string& java) {
       std::filesystem::exists(lib / "libmerapi.so", error))
     return {};
   return "expected a JDK with Merapi's patches for '" + base_name(java) + "', found " + real.string() + " without " +
-         (lib / "libmerapi.so").string() + "; name another with --jdk or MERAPI_JDK";
+         (lib / "libmerapi.so").string();
 }
 
 // The JDK to use for a bare `java`: --jdk, $MERAPI_JDK, or the one built in the same tree as this program.
@@ -104,13 +107,19 @@ bool variable_has_option(const char* variable, const std::regex& option) {
   return options != nullptr && has_option(std::string(options), option);
 }
 
+// What may hold options of the JVM: of a java command not the program's own arguments.
+std::vector<std::string> words_for_jvm(const Options& o) {
+  return is_java(o.command.front()) ? launcher_arguments(o.command) : o.command;
+}
+
 // One too many found does no harm: the JVM then chooses by itself. Two that are named end a JVM ("Multiple garbage
 // collectors selected").
 bool collector_is_named(const Options& o) {
   static const std::regex collector("[+]Use(Serial|Parallel|Z|Shenandoah|Epsilon|G1)GC");
   for (const char* variable : {"JDK_JAVA_OPTIONS", "JAVA_TOOL_OPTIONS", "_JAVA_OPTIONS"})
     if (variable_has_option(variable, collector)) return true;
-  return std::any_of(o.command.begin(), o.command.end(), [](const auto& word) { return has_option(word, collector); });
+  const std::vector<std::string> words = words_for_jvm(o);
+  return std::any_of(words.begin(), words.end(), [](const auto& word) { return has_option(word, collector); });
 }
 
 // What a JVM reads after the flags that it is given here would have the last word. (JAVA_TOOL_OPTIONS and
@@ -120,9 +129,10 @@ void require_no_other_window(const Options& o) {
   const auto names_one = [](const std::string& word) {  // not the text of a script (sh -c)
     return word.find_first_of(" \t\n") == word.npos && has_option(word, window);
   };
-  const char* where = std::any_of(o.command.begin(), o.command.end(), names_one) ? "in it"
-                      : variable_has_option("_JAVA_OPTIONS", window)             ? "in _JAVA_OPTIONS"
-                                                                                 : nullptr;
+  const std::vector<std::string> words = words_for_jvm(o);
+  const char* where = std::any_of(words.begin(), words.end(), names_one) ? "in it"
+                      : variable_has_option("_JAVA_OPTIONS", window)     ? "in _JAVA_OPTIONS"
+                                                                         : nullptr;
   if (where != nullptr)
     throw Failure(kOwnFailure, std::string("expected a command without -XX:MerapiWindow, found one ") + where +
                                    "; use --window instead");
@@ -213,8 +223,9 @@ Plan complete(const Options& o, const std::string& window) {
       command.front() = tool;
       for (std::string& flag : flags) flag.insert(0, "-J");
     }
-    if (name.find('/') == name.npos)
-      if (const std::string why = why_unpatched(command.front()); !why.empty()) throw Failure(kOwnFailure, why);
+    if (const std::string why = why_unpatched(command.front()); !why.empty())
+      throw Failure(kOwnFailure,
+                    why + (name.find('/') == name.npos ? kNameAnother : "; name one that has them, or no path"));
     command.insert(command.begin() + 1, flags.begin(), flags.end());
     return plan;
   }
@@ -224,7 +235,7 @@ Plan complete(const Options& o, const std::string& window) {
   for (const std::string& flag : flags) options += (options.empty() ? "" : " ") + quoted(flag);
   plan.environment["JDK_JAVA_OPTIONS"] = options;
   if (const std::string why = why_unpatched(java); !why.empty())
-    say(why + ". A JVM that " + command.front() + " starts may not know -XX:MerapiWindow");
+    say(why + kNameAnother + ". A JVM that " + command.front() + " starts may not know -XX:MerapiWindow");
   if (java != "java") {
     const std::string folder = std::filesystem::path(java).parent_path().string();
     const char* path = getenv("PATH");

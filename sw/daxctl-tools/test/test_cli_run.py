@@ -89,6 +89,42 @@ def test_file_of_arguments_that_is_none_is_left_to_java(java, env, folder):
         assert "-XX:+UseG1GC" in done.out and f"@{folder / name} Main" in done.out
 
 
+MAIN = {
+    "class": ["-cp", "x", "Main"],
+    "jar": ["-Xmx1g", "-jar", "x.jar"],
+    "module": ["-p", "x", "-m", "m/M"],
+    "module, long": ["--module-path", "x", "--module=m/M"],
+    "source": ["--source", "17", "--add-modules", "m", "Main.java"],
+    "file": ["@{}"],
+}
+
+
+@pytest.mark.parametrize("main", MAIN.values(), ids=MAIN)
+def test_arguments_of_the_program_are_its_own(java, env, folder, main):
+    """A collector or window there is no flag of the JVM, which read them as one."""
+    (folder / "main").write_text("-cp 'a b' # a comment\nMain\n-XX:+UseSerialGC")
+    main = [word.format(folder / "main") for word in main]
+    arguments = ["-XX:+UseSerialGC", "-XX:MerapiWindow=zz", "-cp", f"@{folder / 'main'}"]
+    done = merapi("run", "--dry-run", "--", java, *main, *arguments, env=env)
+    assert done.status == 0, done.err
+    assert done.json()["command"][1] == "-XX:+UseG1GC"
+    assert done.json()["command"][3:] == [*main, *arguments]
+
+
+@pytest.mark.parametrize("option", ["-cp", "-p", "--add-modules", "--source", "-d", "--upgrade-module-path"])
+def test_the_value_of_an_option_is_no_main_class(java, env, folder, option):
+    (folder / "arguments").write_text(f'{option} "a b"\n-XX:+UseSerialGC')
+    for words in (
+        [option, "x", "-XX:+UseSerialGC"],
+        [f"@{folder / 'arguments'}"],
+        [option, "x", f"@{folder}/arguments"],
+    ):
+        done = merapi("run", "--dry-run", "--", java, *words, "Main", env=env)
+        assert "UseG1GC" not in done.out, words
+    done = merapi("run", "--", java, option, "x", "-XX:MerapiWindow=zz", "Main", env=env)
+    assert done.status == 125 and "found one in it" in done.err
+
+
 @pytest.fixture
 def script(folder):
     path = folder / "tool"
@@ -313,10 +349,15 @@ def test_a_jdk_without_the_patches_is_told(script, env, folder):
         assert told in done.stderr
         done = run(script, **more)
         assert done.returncode == 0 and told in done.stderr, done
+    for path in (folder / "bin/java", home / "bin/java"):  # by its path
+        done = run(path, "Main")
+        assert (done.returncode, done.stdout) == (125, ""), done
+        assert told in done.stderr and "name one that has them" in done.stderr
     (home / "lib/libmerapi.so").touch()
     for more in (paths, named):
         done = run("java", "Main", **more)
         assert (done.returncode, done.stdout, done.stderr) == (0, "started\n", ""), done
+    assert run(home / "bin/java", "Main").stdout == "started\n"
 
 
 def test_dry_run_starts_nothing(java, env):

@@ -202,6 +202,16 @@ std::string default_socket() {
   return given != nullptr && *given != '\0' ? absolute_socket(given) : unnamed_socket();
 }
 
+std::string why_no_socket(const std::string& path) {
+  constexpr size_t kMost = sizeof(sockaddr_un::sun_path) - 1;
+  if (path.size() > kMost)
+    return "expected a socket path of at most " + std::to_string(kMost) + " characters, found " +
+           std::to_string(path.size());
+  struct stat status {};
+  if (lstat(path.c_str(), &status) < 0 || S_ISSOCK(status.st_mode)) return {};
+  return "expected a socket or nothing at " + path + ", found another kind of file";
+}
+
 std::string find_program(const std::string& name) {
   std::error_code error;
   const std::filesystem::path own = std::filesystem::read_symlink("/proc/self/exe", error);
@@ -237,6 +247,9 @@ std::string device_program() {
 }
 
 SharedDevice::SharedDevice(const std::string& socket, const std::string& engine) : socket_(socket) {
+  // Before anything is made beside it.
+  if (const std::string why = why_no_socket(socket); !why.empty() && !socket_answers(socket))
+    throw Failure(kAbsent, why + "; name another with --socket or MERAPI_SOCKET");
   const std::string folder = std::filesystem::path(socket).parent_path().string();
   if (socket == unnamed_socket()) {
     require_own_folder(folder);

@@ -20,6 +20,8 @@ std::string unnamed_socket();
 std::string default_socket();
 // The same socket from every folder; as given when its absolute path is too long for a socket's name.
 std::string absolute_socket(const std::string& socket);
+// Why no device can listen at this path; empty when one may. What is found through a link answers first (listener_at).
+std::string why_no_socket(const std::string& path);
 // merapi-device: $MERAPI_DEVICE_PROGRAM, beside this program, or in PATH. Throws when there is none.
 std::string device_program();
 // A program of this name: beside this one or in PATH; empty when there is none.

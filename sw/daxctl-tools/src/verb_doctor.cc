@@ -58,12 +58,24 @@ std::string boot_config() {
   return given != nullptr ? given : std::string("/boot/config-") + kernel.release;
 }
 
+// What to do with a compressed configuration.
+std::string unpacked(const std::string& path) {
+  return "zcat " + path + " > FILE, and set MERAPI_KERNEL_CONFIG to FILE";
+}
+
 void check_kernel(Findings* f, bool wanted) {
   std::string config;
   if (!read_text(boot_config(), &config)) {
     const std::string why = strerror(errno);
-    f->add("kernel options", Verdict::kNote, "no configuration at " + boot_config() + ": " + why,
-           "make it readable, or set MERAPI_KERNEL_CONFIG to it");
+    const std::string running = proc_root() + "/config.gz";
+    f->add(
+        "kernel options", Verdict::kNote, "no configuration at " + boot_config() + ": " + why,
+        access(running.c_str(), R_OK) == 0 ? unpacked(running) : "make it readable, or set MERAPI_KERNEL_CONFIG to it");
+    return;
+  }
+  if (config.compare(0, 2, "\x1f\x8b") == 0) {
+    f->add("kernel options", Verdict::kNote, "expected text at " + boot_config() + ", found it compressed (gzip)",
+           unpacked(boot_config()));
     return;
   }
   static const char* const kOptions[] = {"CONFIG_DEV_DAX",  "CONFIG_DEV_DAX_CXL", "CONFIG_CXL_BUS",
@@ -193,6 +205,8 @@ void check_device_process(Findings* f) {
            "kill -CONT " + std::to_string(listener.pid));
   else if (listener.there)
     f->add("device process", Verdict::kGood, "listens at " + socket);
+  else if (const std::string why = why_no_socket(socket); !why.empty())
+    f->add("device process", Verdict::kBad, why, "name another with MERAPI_SOCKET: 'merapi run' refuses this one");
   else if (stat(socket.c_str(), &status) == 0)
     f->add("device process", Verdict::kNote, "a socket without a process at " + socket,
            "nothing: 'merapi run' replaces it");

@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """merapi doctor: each failure that users meet, with its remedy."""
 
+import gzip
 import os
 import signal
+import socket as sockets
 
 import pytest
 from cli_harness import FOUND, OK, MockSystem, binary, merapi, merapi_of_nobody
@@ -50,6 +52,25 @@ def test_device_process_that_is_stopped(folder, start):
     assert one["verdict"] == "problem"
     assert one["found"] == f"process {served.pid} at {folder}/s is stopped: it traces nothing"
     assert one["remedy"] == f"kill -CONT {served.pid}"
+
+
+def test_a_place_for_the_socket_that_another_file_has(folder):
+    """It was said to be a socket that 'merapi run' replaces, which refuses it."""
+    (folder / "file").touch()
+    for path in (folder / "file", folder, "/dev/null"):
+        done = merapi("doctor", "--json", env={"MERAPI_SOCKET": str(path)})
+        one = finding(done, "device process")
+        assert (done.status, one["verdict"]) == (FOUND, "problem")
+        assert one["found"] == f"expected a socket or nothing at {path}, found another kind of file"
+        assert "MERAPI_SOCKET" in one["remedy"]
+    long = folder / ("s" * 107)
+    one = finding(merapi("doctor", "--json", env={"MERAPI_SOCKET": str(long)}), "device process")
+    assert one["found"].startswith("expected a socket path of at most 107 characters")
+    # What a device that was killed leaves is replaced.
+    with sockets.socket(sockets.AF_UNIX, sockets.SOCK_SEQPACKET) as left:
+        left.bind(str(folder / "s"))
+    one = finding(merapi("doctor", "--json", env={"MERAPI_SOCKET": str(folder / "s")}), "device process")
+    assert (one["verdict"], one["found"]) == ("note", f"a socket without a process at {folder}/s")
 
 
 def problem(system, check, remedy):
@@ -115,6 +136,25 @@ def test_kernel_options_that_cannot_be_read(system, name, why):
     one = finding(done, "kernel options")
     assert one["verdict"] == "note"
     assert f"no configuration at {name}: {why}" in one["found"] and "MERAPI_KERNEL_CONFIG" in one["remedy"]
+
+
+def test_kernel_options_that_are_compressed(system):
+    """All of them were told to be missing."""
+    system.expander("mem0")
+    system.config.write_bytes(gzip.compress(system.config.read_bytes()))
+    one = finding(system.run("doctor", "--json"), "kernel options")
+    assert one["verdict"] == "note"
+    assert one["found"] == f"expected text at {system.config}, found it compressed (gzip)"
+    assert one["remedy"] == f"zcat {system.config} > FILE, and set MERAPI_KERNEL_CONFIG to FILE"
+
+
+def test_kernel_options_that_the_kernel_itself_has(system, tmp_path):
+    (tmp_path / "proc").mkdir()
+    (tmp_path / "proc/config.gz").write_bytes(gzip.compress(system.config.read_bytes()))
+    env = {**system.env, "MERAPI_KERNEL_CONFIG": "/no/config", "MERAPI_PROC_ROOT": str(tmp_path / "proc")}
+    one = finding(merapi("doctor", "--json", env=env), "kernel options")
+    assert one["verdict"] == "note" and one["found"].startswith("no configuration at /no/config")
+    assert one["remedy"] == f"zcat {tmp_path}/proc/config.gz > FILE, and set MERAPI_KERNEL_CONFIG to FILE"
 
 
 def test_expander_without_driver(system):

@@ -231,13 +231,42 @@ def test_files_beside_a_socket_are_anybody_s(java, folder):
     for name in ("server", "linked"):
         done = merapi("run", "--socket", folder / name, "--", java)
         assert done.status == 0, done.err
-    # A run that fails says what its device has said, and leaves them as well.
+    # A run that is refused leaves them as well.
     socket.write_text("a file")
     done = merapi("run", "--socket", socket, "--", java)
-    assert done.status == 125 and "to be ready" in done.err
+    assert done.status == 125 and "found another kind of file" in done.err
     assert {path: path.read_text() for path in beside} == beside
     assert victim.read_text() == "a link leads here"
     assert socket.read_text() == "a file"
+
+
+@pytest.mark.parametrize("kind", ["file", "folder", "link", "pipe"])
+@pytest.mark.parametrize("way", [0, 1])
+def test_what_cannot_be_a_socket_leaves_no_folder(java, folder, kind, way):
+    """/dev/null.runs was left when --socket /dev/null had been refused."""
+    socket = folder / "s"
+    {"file": socket.touch, "folder": socket.mkdir, "pipe": lambda: os.mkfifo(socket)}.get(
+        kind, lambda: socket.symlink_to("nowhere")
+    )()
+    options, env = by_name(socket)[way]
+    done = merapi("run", *options, "--", java, env=env)
+    assert done.status == 125 and done.out == ""
+    assert f"expected a socket or nothing at {socket}, found another kind of file; name another with" in done.err
+    assert sorted(os.listdir(folder)) == ["java", "s"]
+
+
+def test_a_path_that_is_too_long_for_a_socket_leaves_no_folder(java, folder):
+    socket = folder / "new" / ("s" * 107)
+    done = merapi("run", "--socket", socket, "--", java)
+    assert done.status == 125 and done.out == ""
+    assert f"expected a socket path of at most 107 characters, found {len(str(socket))}" in done.err
+    assert os.listdir(folder) == ["java"]
+
+
+def test_a_device_behind_a_link_is_used(java, folder, device):
+    (folder / "link").symlink_to(device.socket)
+    done = merapi("run", "--socket", folder / "link", "--", java)
+    assert done.status == 0, done.err
 
 
 def file_at(path):

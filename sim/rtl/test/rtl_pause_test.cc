@@ -568,8 +568,8 @@ TEST_F(RtlPauseLong, GoesOnByTheShapeThatItHasThen) {
   }
 }
 
-// The instance begins again as an array of references in one pause and its klass word means an array of bytes in the next:
-// an array goes on by the length and element size that were read.
+// The instance begins again as an array of references in one pause and its klass word means an array of bytes in the
+// next: an array goes on by the length and element size that were read.
 class RtlPauseTwice : public RtlPauseLong {
  protected:
   RtlPauseTwice() {

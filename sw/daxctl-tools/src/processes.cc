@@ -48,10 +48,11 @@ void each_process(const std::function<void(int)>& visit) {
   closedir(proc);
 }
 
-void each_descriptor(int pid, const std::function<void(const Descriptor&)>& visit) {
+// False when the process is not ours to look into.
+bool each_descriptor(int pid, const std::function<void(const Descriptor&)>& visit) {
   const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
   DIR* fds = opendir(folder.c_str());
-  if (fds == nullptr) return;  // gone, or not ours to look into
+  if (fds == nullptr) return errno != EACCES && errno != EPERM;  // or gone
   while (const dirent* entry = readdir(fds)) {
     if (!is_number(entry->d_name)) continue;
     Descriptor d{pid, folder + "/" + entry->d_name, "", {}};
@@ -62,6 +63,7 @@ void each_descriptor(int pid, const std::function<void(const Descriptor&)>& visi
     visit(d);
   }
   closedir(fds);
+  return true;
 }
 
 // Files on which somebody holds a window's lock, of an open file description: byte 0 (host), or those from 1 on or from
@@ -267,9 +269,9 @@ std::vector<DeviceProcess> device_processes(const std::vector<UsedWindow>& windo
   }
   std::vector<DeviceProcess> found;
   each_process([&](int pid) {
-    DeviceProcess process{pid, command_of(uint64_t(pid)), {}, 0};
+    DeviceProcess process{pid, command_of(uint64_t(pid)), true, {}, 0};
     if (!is_device_command(process.command)) return;
-    each_descriptor(pid, [&](const Descriptor& d) {
+    process.seen = each_descriptor(pid, [&](const Descriptor& d) {
       if (d.target.rfind("socket:[", 0) != 0) return;
       const auto socket = listening.find(d.target.substr(8, d.target.size() - 9));
       if (socket != listening.end()) process.sockets.push_back(socket->second);

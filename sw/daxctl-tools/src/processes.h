@@ -63,6 +63,7 @@ std::string window_name(const std::string& name);
 struct DeviceProcess {
   int pid = 0;
   std::string command;
+  bool seen = true;  // false: another user's, of which nobody tells what follows
   std::vector<std::string> sockets;
   size_t windows = 0;  // served now
 };

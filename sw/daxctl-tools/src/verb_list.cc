@@ -102,7 +102,10 @@ json list_windows(const std::vector<UsedWindow>& windows) {
 json list_tracers(const std::vector<UsedWindow>& windows) {
   json all = json::array();
   for (const DeviceProcess& d : device_processes(windows))
-    all.push_back({{"pid", d.pid}, {"command", d.command}, {"sockets", d.sockets}, {"windows", d.windows}});
+    all.push_back({{"pid", d.pid},
+                   {"command", d.command},
+                   {"sockets", d.seen ? json(d.sockets) : json(nullptr)},
+                   {"windows", d.seen ? json(d.windows) : json(nullptr)}});
   return all;
 }
 
@@ -170,6 +173,11 @@ void show(const json& all) {
     printf("; used by %s\n", users_text(w["users"]).c_str());
   }
   for (const json& t : all["tracers"]) {
+    if (t["windows"].is_null()) {
+      printf("tracer    %s(%d), another user's: its windows are not to be seen\n",
+             t["command"].get<std::string>().c_str(), t["pid"].get<int>());
+      continue;
+    }
     std::string sockets;
     for (const json& s : t["sockets"]) sockets += " " + s.get<std::string>();
     printf("tracer    %s(%d) serves %zu window(s)%s%s\n", t["command"].get<std::string>().c_str(), t["pid"].get<int>(),

@@ -217,7 +217,11 @@ void show(const json& all, bool screen) {
            human_bytes(uint64_t(m["bytes_written_per_s"].get<double>())).c_str(), human_count(stalls).c_str(),
            (m["users"].get<std::string>().empty() ? m["window"] : m["users"]).get<std::string>().c_str());
   }
-  if (all.empty()) printf("no window is in use\n");
+  if (all.empty()) {
+    const std::vector<DeviceProcess> devices = device_processes({});
+    const bool seen = std::all_of(devices.begin(), devices.end(), [](const DeviceProcess& d) { return d.seen; });
+    printf(seen ? "no window is in use\n" : "no window is to be seen; there are devices of other users\n");
+  }
   flush_output();
 }
 

@@ -125,6 +125,21 @@ def test_list_shows_window_host_and_tracer(device, start):
     assert tracer["windows"] == 1
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="needs another user")
+def test_list_and_top_know_nothing_of_another_user_s_device(folder, device, start):
+    """They said that it serves 0 windows, and that none is in use."""
+    hold(start, device)
+    done = merapi_of_nobody(folder, "list", "--json")
+    assert done.status == OK, done.err
+    tracer = next(t for t in done.json()["tracers"] if t["pid"] == device.pid)
+    assert tracer["windows"] is None and tracer["sockets"] is None
+    done = merapi_of_nobody(folder, "list")
+    (line,) = [line for line in done.out.splitlines() if f"merapi-device({device.pid})" in line]
+    assert line.endswith(", another user's: its windows are not to be seen")
+    done = merapi_of_nobody(folder, "top", "--once", "--interval", "0.01")
+    assert "no window is in use" not in done.out
+
+
 def test_list_shows_all_of_a_socket_s_path(folder, start):
     socket = folder / "a socket  of mine"
     device = start(binary("merapi-device"), "--model", "--socket", socket)

@@ -413,7 +413,7 @@ class ScanLane(p: TracerParameters) extends Module {
   // An array never begins again, nor does one that began as an instance: what is read next of it is none's.
   counted := (counted & ~taken & ~Mux(next.valid && !next.bits.again, nextOf, 0.U)) |
     Mux(next.valid && next.bits.again, nextOf, 0.U) | toExtension
-  sizing  := (sizing & ~taken & ~Mux(next.valid, nextOf, 0.U)) | toSize
+  sizing := (sizing & ~taken & ~Mux(next.valid, nextOf, 0.U)) | toSize
   assert((free & ended) === 0.U, "a slot ended twice")
   assert(!io.redefined || io.quiet, "objects begin again while their lines are on the way")
 

@@ -47,7 +47,7 @@ WindowPart part_of(const std::string& window) {
 bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
   CLI::App app{
       "Stands in for a tracer board: takes windows from hosts and traces the heaps in them.\n"
-      "Exit codes: 0 ended by SIGTERM or SIGINT, 2 wrong command line, 3 cannot listen or serve, "
+      "Exit codes: 0 ended by SIGTERM, SIGINT or SIGHUP, 2 wrong command line, 3 cannot listen or serve, "
       "4 every window served has ended by a fault.",
       "merapi-device"};
   app.set_version_flag("--version", "merapi-device " MERAPI_DEVICE_VERSION " (contract " +

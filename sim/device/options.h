@@ -20,7 +20,7 @@ namespace merapi::sim {
 
 // Exit codes, also in merapi-device.1.
 enum ExitCode {
-  kExitClean = 0,    // ended by SIGTERM or SIGINT
+  kExitClean = 0,    // ended by SIGTERM, SIGINT or SIGHUP
   kExitUsage = 2,    // wrong command line
   kExitServe = 3,    // could not listen at the socket or serve a window
   kExitNothing = 4,  // every window that was served has ended by a fault

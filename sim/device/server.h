@@ -22,7 +22,7 @@ class Server {
   // What `log` could not send is sent while this runs.
   Server(const DeviceOptions& options, LogOutput* log);
   ~Server();
-  // Until SIGTERM or SIGINT. Returns the exit code.
+  // Until SIGTERM, SIGINT or SIGHUP. Returns the exit code.
   int run();
 
  private:

@@ -33,7 +33,10 @@ Ended act(const Program& program, int argc, char** argv) {
   try {
     return program.work(image);
   } catch (const std::exception& e) {
-    std::cerr << program.name << ": " << image << ": " << e.what() << "\n";
+    const std::string said = e.what();
+    // Many a message has the image's name in it.
+    const bool named = (said + ",").find(" " + image + ",") != said.npos || said.find(" " + image + ":") != said.npos;
+    std::cerr << program.name << ": " << (named ? "" : image + ": ") << said << "\n";
     return kCannot;
   }
 }

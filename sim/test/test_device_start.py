@@ -3,6 +3,7 @@
 
 import os
 import resource
+import signal
 import socket as sockets
 import subprocess
 from pathlib import Path
@@ -173,7 +174,8 @@ def test_help_that_is_lost_is_told(option):
     assert "merapi-device: expected to write to standard output, found: No space left on device" in result.stderr
 
 
-def test_ready_lines_and_clean_end(folder):
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_ready_lines_and_clean_end(folder, ending):
     socket, window = folder / "s", folder / "w"
     process = subprocess.Popen(
         [binary("merapi-device"), "--model", "--socket", socket, "--window", window, "--size", "64M"],
@@ -187,12 +189,21 @@ def test_ready_lines_and_clean_end(folder):
         assert window.stat().st_size == 64 << 20
         assert run("--model", "--socket", socket).returncode == 3, "a second device at the same socket"
         assert run("--model", "--window", window).returncode == 3, "a second device on the same window"
-        process.terminate()
+        process.send_signal(ending)
         assert process.wait(10) == 0
         assert not socket.exists()
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_hangup_that_is_ignored_does_not_end_it(start, probes, folder):
+    device = start("--socket", folder / "s", under=("nohup",))
+    device.wait_event("ready")
+    device.process.send_signal(signal.SIGHUP)
+    assert finish(probes(f"device:{folder}/s"))[0] == 0
+    assert device.process.poll() is None
+    assert device.stop() == 0
 
 
 @pytest.mark.parametrize("engine", [("--model",), ("--model", "--json")])

@@ -121,7 +121,8 @@ def test_what_cannot_be_replayed(folder):
     refused(run, "expected a saved window at ")
     for missing in (folder / "missing", folder):
         run, _ = replay(missing)
-        refused(run, f"expected a saved window at {missing}, found")
+        refused(run, f"merapi-replay: expected a saved window at {missing}, found")
+        assert run.stderr.count(f"{missing}") == 1, run.stderr
     image, _ = save(folder, 6)
     for socket in (folder / "nobody", text):
         for arguments in ([], ["--json"]):

@@ -23,10 +23,12 @@
 namespace merapi::cli {
 namespace {
 
+constexpr unsigned kNotSaid = ~0u;
+
 struct Options {
   std::string from, to;
   std::string format = "heapdump";
-  unsigned bitmap = 0;
+  unsigned bitmap = kNotSaid;
   bool as_json = false;
 };
 
@@ -201,8 +203,11 @@ int run_export(const Options& given) {
   std::optional<Image> image;
   std::optional<Window> window;
   graph::Answers answers;
-  uint32_t bitmap = o.bitmap;
+  uint32_t bitmap = o.bitmap == kNotSaid ? 0 : o.bitmap;
   if (is_image(o.from)) {
+    if (o.bitmap != kNotSaid)
+      throw Failure(kUsage, "expected --bitmap with a window alone, found the image " + o.from +
+                                ", which says it itself; leave it away");
     image.emplace(o.from);
     answers = graph::Answers(image->answers());
     bitmap = image->bitmap();
@@ -238,7 +243,7 @@ void add_export(Cli& cli) {
   verb.option("from", o->from, "image or window").required();
   verb.option("to", o->to, "file to write, replaced when it is complete; - for standard output").required().not_empty();
   verb.option("--format", o->format, "format").with_default().one_of({"heapdump"});
-  verb.option("--bitmap", o->bitmap, "windows: mark bitmap that holds the greys").with_default().between(0, 1);
+  verb.option("--bitmap", o->bitmap, "windows: mark bitmap that holds the greys (default 0)").between(0, 1);
   verb.flag("--json", o->as_json, "print a summary as JSON");
 }
 

@@ -52,6 +52,11 @@ int replay_in(const std::string& name, const Image& image, const Options& o) {
     trace_options.timeout_seconds = o.timeout;
     graph::TraceResult traced;
     graph::trace(window, answers, trace_options, &traced);
+    // One that ran at the socket before.
+    if (o.window.empty() && o.device == "rtl" && traced.device.kind != MERAPI_DEVICE_KIND_RTL)
+      throw Failure(kAbsent, "expected the simulated tracer (--device rtl) at " + name.substr(name.find(':') + 1) +
+                                 ", found a device of kind " + merapi_kind_name(traced.device.kind) +
+                                 "; end that one, or name another --socket");
     json run = describe_trace(traced);
     if (o.verify) {
       const graph::Difference d = graph::compare(window, *heap, bitmap, *expected, traced.klasses, traced.deferred);

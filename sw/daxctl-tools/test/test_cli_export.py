@@ -6,7 +6,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli_harness import ABSENT, OK, ROOT, binary, interposed, merapi
+from cli_harness import ABSENT, OK, ROOT, USAGE, binary, interposed, merapi
 
 
 def decode(path, folder):
@@ -50,6 +50,13 @@ def test_export_to_standard_output(image, folder):
     assert done.returncode == OK, done
     assert (folder / "piped").read_bytes() == (folder / "dump").read_bytes()
     assert not (folder / "-").exists() and b" objects, " in done.stderr
+
+
+def test_the_bitmap_of_an_image_is_not_to_be_chosen(image, folder):
+    """It was ignored."""
+    done = merapi("export", image, folder / "dump", "--bitmap", "1")
+    assert done.status == USAGE
+    assert "expected --bitmap with a window alone" in done.err and not (folder / "dump").exists()
 
 
 def test_export_writes_nothing_when_it_fails(folder):

@@ -117,6 +117,14 @@ def test_verify_agrees_with_the_model(image, device):
         assert run["kind"] == "model"
 
 
+@pytest.mark.parametrize("verb", ["replay", "verify"])
+def test_another_kind_of_device_than_asked_for_is_told(verb, image, device):
+    """A model that ran at the socket traced, and its result was told as the simulated tracer's."""
+    done = merapi(verb, image, "--socket", device.socket, "--device", "rtl")
+    assert done.status == ABSENT and done.out == "", done
+    assert "expected the simulated tracer (--device rtl)" in done.err and "found a device of kind model" in done.err
+
+
 def test_replay_starts_a_device_and_ends_it(image, folder):
     env = {"MERAPI_SOCKET": str(folder / "own" / "device.sock")}
     done = merapi("replay", image, env=env)

@@ -140,6 +140,7 @@ TEST(RandomTrace, Aborts) { run_seeds({}); }
 TEST(RandomTrace, TinyStackSpills) { run_seeds({.aborts = false, .tiny_stack = true}); }
 TEST(RandomTrace, TinyStackDrops) { run_seeds({.tiny_stack = true, .no_spill = true}); }
 TEST(RandomTrace, SlowHost) { run_seeds({.tiny_stack = true, .slow_host = true}); }
+TEST(RandomTrace, Hasty) { run_seeds({.aborts = false, .no_spill = true, .hasty = true}); }
 TEST(RandomTrace, Redefines) { run_seeds({.reclaims = false, .aborts = false, .redefines = true}); }
 TEST(RandomTrace, RedefinesWithTinyStacks) {
   run_seeds({.reclaims = false, .aborts = false, .tiny_stack = true, .no_spill = true, .redefines = true});

@@ -23,6 +23,9 @@ namespace {
 constexpr size_t kFewMarks = 24;
 // So few that a list is what is left to do before long.
 constexpr size_t kAlone = 3;
+// So many pauses, and the device is left to itself: objects that take longer than what lies between two of them begin
+// again with each.
+constexpr int kManyPauses = 100;
 
 class Trace {
  public:
@@ -230,6 +233,7 @@ class Trace {
       for (uint64_t i = r_.below(4); i != 0; i--) overwrite();
     }
     if (knobs_.redefines && r_.percent(5)) maker_->publish_again();
+    if (knobs_.hasty && pauses_ < kManyPauses && r_.percent(4)) hurry();
     uint64_t dice = r_.below(100);
     if (dice < 60) {
       device_->advance(&r_);
@@ -240,7 +244,8 @@ class Trace {
     } else if (dice < 97) {
       submit_answers();
     } else if (dice < 99) {
-      if (knobs_.pauses && r_.percent(20)) pause();
+      const bool enough = knobs_.hasty && pauses_ >= kManyPauses;
+      if (knobs_.pauses && !enough && r_.percent(20)) pause();
     } else if (knobs_.aborts && aborts_ < 3 && r_.percent(5)) {
       abort();
     }
@@ -405,6 +410,21 @@ class Trace {
     if (knobs_.redefines && r_.percent(70)) redefine();
     machine_->resume();
     expect_new_shapes();
+  }
+
+  // What the device does between two of them may be nothing.
+  void hurry() {
+    for (uint64_t i = r_.between(1, 3); i != 0 && error_.str().empty(); i--) {
+      if (!r_.percent(30)) {
+        pause();
+        continue;
+      }
+      tally_.pauses_most++;
+      machine_->request_pause();
+      if (r_.percent(70)) device_->advance(&r_);
+      machine_->resume();
+      expect_new_shapes();
+    }
   }
 
   // Behind a pause INVALIDATE_SHAPES may be among what waits in the ring: klasses may be reported again.

@@ -25,6 +25,7 @@ struct TraceKnobs {
   bool slow_host = false;   // leaves completions in the ring for long
   bool overwrites = false;  // the program overwrites references meanwhile, and owes what was there; without falls
   bool redefines = false;   // shapes are withdrawn and replaced in pauses, published always; no reclaims, falls, aborts
+  bool hasty = false;       // many pauses, one right behind the other, some taken back before they are acknowledged
   bool once = false;        // no command makes the device scan an object twice: every counter has one value
 };
 

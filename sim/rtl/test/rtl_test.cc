@@ -50,4 +50,21 @@ TEST(RtlTrace, Redefines) { run_seeds({.reclaims = false, .aborts = false, .rede
 TEST(RtlTrace, Overwrites) { run_seeds({.reclaims = false, .aborts = false, .overwrites = true}); }
 TEST(RtlTrace, OverwritesWithDrops) { run_seeds({.no_spill = true, .overwrites = true}); }
 
+// What makes a tracer begin again what it had in hand, at the same time: pauses behind one another, little room for
+// what it holds, hosts and memories that are late.
+TEST(RtlTrace, Hasty) {
+  const std::string preset = chosen_preset();
+  each_seed([&](uint64_t seed) {
+    merapi::sim::test::TraceKnobs knobs{.aborts = false, .hasty = true};
+    knobs.no_spill = seed % 2 == 0;
+    knobs.slow_host = seed % 3 == 0;
+    knobs.overwrites = seed % 4 == 1;
+    knobs.redefines = seed % 4 == 2;
+    knobs.falls = seed % 4 == 3;
+    knobs.reclaims = seed % 4 == 0;
+    EXPECT_EQ(
+        merapi::sim::test::random_trace(seed, knobs, rtl_devices(preset, {.uneven = seed % 5 == 4, .seed = seed})), "");
+  });
+}
+
 }  // namespace merapi::sim::rtl::test

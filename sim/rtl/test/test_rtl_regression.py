@@ -28,6 +28,7 @@ CASES = [
     "Aborts",
     "Drops",
     "SlowHost",
+    "Hasty",
     "Redefines",
     "Overwrites",
     "OverwritesWithDrops",

@@ -250,8 +250,9 @@ class ObjectEvaluator(p: TracerParameters) extends Module {
   val stuck = io.hold && sized && !told && !settled
   io.giveBack.valid    := stuck || returns
   io.giveBack.bits.obj := x.obj
-  // An unsized object that was reported is the host's to count.
-  io.giveBack.bits.count := x.count && !counted && !io.live.fire && (x.found || !(sent || io.deferred.fire))
+  // An unsized object that was reported, which would be the host's to count, waits for nothing more.
+  io.giveBack.bits.count := x.count && !counted && !io.live.fire
+  assert(!io.giveBack.valid || x.found || !(sent || io.deferred.fire), "given back although it is the host's to count")
   val ready  = sized && told
   val toScan = (ready && refs && !toExtend) || (valid && !sizing && !putBack)
   val toKeep = (ready && toExtend) || (valid && !returns && sizing && needSize)

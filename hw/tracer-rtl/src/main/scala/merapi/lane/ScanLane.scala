@@ -264,7 +264,7 @@ class ScanLane(p: TracerParameters) extends Module {
   cache.io.miss          := missed
   misses.io.miss         := missed
   misses.io.pausing      := io.pausing
-  misses.io.guards       := cache.io.guarded
+  misses.io.guard        := cache.io.guard
   misses.io.answer.valid := io.shapes.answer.valid
   misses.io.answer.bits  := io.shapes.answer.bits.hash
   io.shapes.klass <> misses.io.ask

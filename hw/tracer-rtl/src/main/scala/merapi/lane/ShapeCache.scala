@@ -16,8 +16,8 @@ import merapi.primitives.{EpochSweep, Fold}
   * An entry holds while its epoch is the present one. That its klass was reported (`seen`) has epochs of its own, kept
   * beside it; epoch 0 is nobody's in either.
   *
-  * One slot that missed (`guard`) is sure to find its entry: until it has, no other klass is written to its set. So some
-  * slot goes on whatever the others do to each other's entries.
+  * One slot that missed (`guard`) is sure to find its entry: until it has, no other klass is written to its set, and its
+  * look goes before others' (ShapeMisses). So some slot goes on whatever the others do to each other's entries.
   */
 class ShapeCache(p: TracerParameters) extends Module {
   private val setBits  = log2Ceil(p.shapeSets)
@@ -26,20 +26,20 @@ class ShapeCache(p: TracerParameters) extends Module {
   private val tickLog2 = 10 // log2 of the cycles for which an absent shape is believed, once or twice
   private val ageBits  = 16 // ticks until one could be believed again: 67 million cycles
   val io = IO(new Bundle {
-    val powerUp    = Input(Bool())     // the first reset, after which on-chip memory holds anything
-    val next       = Input(UInt(64.W)) // klass word whose set is read
-    val klass      = Input(UInt(64.W)) // the same a cycle later: what follows is for it
+    val powerUp    = Input(Bool())           // the first reset, after which on-chip memory holds anything
+    val next       = Input(UInt(64.W))       // klass word whose set is read
+    val klass      = Input(UInt(64.W))       // the same a cycle later: what follows is for it
     val hit        = Output(Bool())
     val found      = Output(Bool())
     val shape      = Output(new Shape(p))
     val seen       = Output(Bool())
-    val torn       = Output(Bool())    // entries cannot be read now
-    val accept     = Input(Bool())     // the answer was taken
-    val setSeen    = Input(Bool())     // a cycle after accept: mark it reported
-    val forgetSeen = Input(Bool())     // a report did not leave after all
+    val torn       = Output(Bool())          // entries cannot be read now
+    val accept     = Input(Bool())           // the answer was taken
+    val setSeen    = Input(Bool())           // a cycle after accept: mark it reported
+    val forgetSeen = Input(Bool())           // a report did not leave after all
     val invalidate = Input(Bool())
     val miss       = Flipped(Valid(new ShapeMiss(p)))
-    val guarded    = Output(Bool())    // the slot of `miss` guards its set
+    val guard      = Valid(UInt(slotBits.W)) // the slot that guards its set
     val gone   = Vec(2, Flipped(Valid(UInt(slotBits.W)))) // slots that found their entry, or ended
     val answer = Flipped(Valid(new ShapeAnswer(p)))
   })
@@ -87,22 +87,24 @@ class ShapeCache(p: TracerParameters) extends Module {
   io.shape := Mux(second, reads(1).shape.asUInt, reads(0).shape.asUInt).asTypeOf(io.shape)
   io.seen  := Mux(second, isSeen(1), isSeen(0))
 
-  val guards   = RegInit(false.B)
-  val guard    = Reg(new ShapeMiss(p))
-  val guardSet = RegNext(setOf(guard.klass))
-  when(guards) {
-    when(io.gone.map(g => g.valid && g.bits === guard.slot).reduce(_ || _)) { guards := false.B }
-  }.elsewhen(io.miss.valid) {
-    guards := true.B
-    guard  := io.miss.bits
+  val guards     = RegInit(false.B)
+  val guard      = Reg(UInt(slotBits.W))
+  val guardKlass = Reg(UInt(64.W))
+  val guardSet   = RegNext(setOf(guardKlass))
+  when(guards && io.gone.map(g => g.valid && g.bits === guard).reduce(_ || _)) {
+    guards := false.B
+  }.elsewhen(io.miss.valid && (!guards || io.miss.bits.slot === guard)) {
+    guards     := true.B
+    guard      := io.miss.bits.slot
+    guardKlass := io.miss.bits.klass // of a heap that is overwritten, another than at its last look
   }
-
-  io.guarded := guards && io.miss.bits.slot === guard.slot
+  io.guard.valid := guards
+  io.guard.bits  := guard
 
   // While all entries are cleared, what comes is asked for once more.
   val answer  = io.answer.bits
   val fillAt  = setOf(answer.klass)
-  val refused = guards && fillAt === guardSet && answer.klass =/= guard.klass
+  val refused = guards && fillAt === guardSet && answer.klass =/= guardKlass
   val fill    = io.answer.valid && !refused && !sweeping
   val entry   = Wire(new Entry)
   entry.epoch := Mux(sweeping, 0.U, epoch)

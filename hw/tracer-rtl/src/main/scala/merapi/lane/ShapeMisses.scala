@@ -25,7 +25,8 @@ class ShapeMiss(p: TracerParameters) extends Bundle {
   * again.
   *
   * The question of the slot that guards its set (ShapeCache) is put in any case and not dropped: others with its hash
-  * could otherwise have theirs answered again and again, in vain because of the guard.
+  * could otherwise have theirs answered again and again, in vain because of the guard. It is the first to look again:
+  * those whose answers come in vain look again for ever, and could take every turn.
   *
   * At a pause nobody waits: questions that the walker has not taken are dropped, and all slots look again when the pause
   * is over. All lanes would else ask it, one klass after the other, for shapes that are forgotten then.
@@ -35,7 +36,7 @@ class ShapeMisses(p: TracerParameters) extends Module {
   private val hashes   = 1 << ShapeHash.bits
   val io = IO(new Bundle {
     val miss    = Flipped(Valid(new ShapeMiss(p)))
-    val guards  = Input(Bool())                          // the slot of `miss` guards its set
+    val guard   = Flipped(Valid(UInt(slotBits.W)))       // the slot that guards its set
     val answer  = Flipped(Valid(UInt(ShapeHash.bits.W))) // hash of a klass that was looked up
     val pausing = Input(Bool())
     val ask     = Decoupled(new ShapeAsk)
@@ -55,16 +56,17 @@ class ShapeMisses(p: TracerParameters) extends Module {
   }
   val asks = Module(new Fifo(new Question, p.slots, clears = true))
   asks.io.clear.get := io.pausing
-  val miss = io.miss.bits
-  val hash = ShapeHash(miss.klass)
+  val miss   = io.miss.bits
+  val hash   = ShapeHash(miss.klass)
+  val guards = io.guard.valid && io.guard.bits === miss.slot
   // An answer that comes now may be the one: the look did not see it.
   val wants = io.miss.valid && !miss.again && !(io.answer.valid && told === hash) && !io.pausing
-  val known = pending(hash) && !io.guards
+  val known = pending(hash) && !guards
   val stays = wants && (known || asks.io.enq.ready)
   asks.io.enq.valid      := wants && !known
   asks.io.enq.bits.klass := miss.klass
   asks.io.enq.bits.hash  := hash
-  asks.io.enq.bits.sure  := io.guards
+  asks.io.enq.bits.sure  := guards
   when(stays) { waiters.write(hash, Mux(pending(hash), waiters.read(hash), 0.U) | bitOf(miss.slot)) }
   val woken = Mux(io.pausing, waits, Mux(io.answer.valid && pending(told), waiters.read(told), 0.U))
   assert((woken & ~waits) === 0.U, "a slot woken that does not wait")
@@ -92,7 +94,8 @@ class ShapeMisses(p: TracerParameters) extends Module {
   // The next to look again.
   val one  = RegInit(false.B)
   val slot = Reg(UInt(slotBits.W))
-  val pick = Word.lowest(come)
+  val sure = come & Mux(io.guard.valid, bitOf(io.guard.bits), 0.U)
+  val pick = Mux(sure.orR, sure, Word.lowest(come))
   val load = !one || io.again.ready
   when(load) { slot := OHToUInt(pick) }
   one  := Mux(load, come.orR, true.B)

@@ -46,7 +46,7 @@ class ShapeHarness(p: TracerParameters) extends Module {
   miss.bits.again   := RegNext(cache.io.torn)
   cache.io.miss     := miss
   misses.io.miss    := miss
-  misses.io.guards  := cache.io.guarded
+  misses.io.guard   := cache.io.guard
   misses.io.pausing := io.pausing
   cache.io.gone.foreach { g =>
     g.valid := RegNext(cache.io.accept, false.B)

@@ -57,7 +57,8 @@ class ShapeMissesTest extends BlockTest {
             misses.io.miss.bits.slot.poke(slot)
             misses.io.miss.bits.klass.poke(klass)
             misses.io.miss.bits.again.poke(torn)
-            misses.io.guards.poke(guard)
+            misses.io.guard.valid.poke(guard)
+            misses.io.guard.bits.poke(slot)
             if (guard) sure += klass
             waits(slot) = Wait(hash(klass), t, torn || pausing || due.contains(hash(klass)), answered = false)
             missed += 1
@@ -103,6 +104,59 @@ class ShapeMissesTest extends BlockTest {
         assert(asked * 3 < missed * 2, s"seed $seed: $asked questions of $missed misses")
         assert(pauses > 5, s"seed $seed: $pauses pauses")
         assert(missed > 700 && slowest < 700, s"seed $seed: $missed misses, the slowest took $slowest cycles")
+      }
+    }
+  }
+
+  test("whoever guards its set looks next") {
+    simulate(new ShapeMisses(p)) { misses =>
+      misses.io.miss.valid.poke(false)
+      misses.io.answer.valid.poke(false)
+      misses.io.pausing.poke(false)
+      misses.io.ask.ready.poke(true)
+      restart(misses)
+      for (guard <- Seq(p.slots - 1, p.slots / 2, 0)) {
+        misses.io.guard.valid.poke(true)
+        misses.io.guard.bits.poke(guard)
+        def miss(slot: Int, klass: Int): Unit = {
+          misses.io.miss.valid.poke(true)
+          misses.io.miss.bits.slot.poke(slot)
+          misses.io.miss.bits.klass.poke(klass)
+          misses.io.miss.bits.again.poke(slot != guard)
+          misses.clock.step()
+          misses.io.miss.valid.poke(false)
+        }
+        // All others look in vain: as soon as one comes again, it has missed again.
+        misses.io.again.ready.poke(false)
+        (0 until p.slots).filter(_ != guard).foreach(miss(_, 1))
+        miss(guard, 2)
+        misses.io.answer.valid.poke(true)
+        misses.io.answer.bits.poke(2)
+        misses.io.again.ready.poke(true)
+        var turns = 0
+        var came  = false
+        val ready = mutable.Queue.empty[Int]
+        while (!came && turns < 4 * p.slots) {
+          misses.io.miss.valid.poke(ready.nonEmpty)
+          if (ready.nonEmpty) {
+            misses.io.miss.bits.slot.poke(ready.dequeue())
+            misses.io.miss.bits.klass.poke(1)
+            misses.io.miss.bits.again.poke(true)
+          }
+          if (fires(misses.io.again)) {
+            val slot = misses.io.again.bits.peek().litValue.toInt
+            if (slot == guard) came = true else ready.enqueue(slot)
+          }
+          misses.clock.step()
+          misses.io.answer.valid.poke(false)
+          turns += 1
+        }
+        assert(came && turns < 5, s"slot $guard, whose shape has come, waits $turns cycles for its look")
+        // The others end.
+        misses.io.miss.valid.poke(false)
+        misses.io.guard.valid.poke(false)
+        misses.clock.step(2 * p.slots)
+        assert(!is(misses.io.again.valid), s"slot $guard: somebody looks again and did not miss")
       }
     }
   }

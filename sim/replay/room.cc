@@ -8,13 +8,14 @@
 #include <stdexcept>
 #include <system_error>
 
+#include "sw/cli/control_groups.h"
+
 namespace merapi::sim {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kNoBound = ~uint64_t{0};
-constexpr const char* kGroups = "/sys/fs/cgroup";
+using cli::kNoBound;
 
 // The number after `name` in a file of names and numbers; 0 when it is not there.
 uint64_t number_after(const fs::path& file, const std::string& name) {
@@ -46,32 +47,24 @@ uint64_t left_on_the_machine() {
   return kib == 0 ? kNoBound : kib << 10;  // without /proc nothing is known
 }
 
-// A group's memory holds cached files too, which give way.
+// A group's memory holds cached files too, which give way. (Of version 1 the words of memory.stat without "total_"
+// leave out the groups below.)
 uint64_t left_in_group(const fs::path& group) {
-  const uint64_t limit = number_in(group / "memory.max", kNoBound);
+  std::error_code error;
+  const bool first = !fs::exists(group / "memory.max", error);
+  const uint64_t limit = number_in(group / (first ? "memory.limit_in_bytes" : "memory.max"), kNoBound);
   if (limit == kNoBound) return kNoBound;
-  const uint64_t cached =
-      number_after(group / "memory.stat", "inactive_file") + number_after(group / "memory.stat", "active_file");
-  return left(limit, left(number_in(group / "memory.current", 0), cached));
-}
-
-uint64_t left_in_groups() {
-  std::ifstream in("/proc/self/cgroup");
-  std::string line;
-  uint64_t least = kNoBound;
-  while (std::getline(in, line)) {
-    if (!line.starts_with("0::/")) continue;
-    for (fs::path own = line.substr(4);; own = own.parent_path()) {
-      least = std::min(least, left_in_group(own.empty() ? fs::path(kGroups) : kGroups / own));
-      if (own.empty()) break;
-    }
-  }
-  return least;
+  const std::string sum = first ? "total_" : "";
+  const uint64_t cached = number_after(group / "memory.stat", sum + "inactive_file") +
+                          number_after(group / "memory.stat", sum + "active_file");
+  return left(limit, left(number_in(group / (first ? "memory.usage_in_bytes" : "memory.current"), 0), cached));
 }
 
 }  // namespace
 
-uint64_t memory_available() { return std::min(left_on_the_machine(), left_in_groups()); }
+uint64_t memory_available() {
+  return std::min(left_on_the_machine(), cli::least_of_groups("/sys/fs/cgroup", "/proc/self", "memory", left_in_group));
+}
 
 void require_room(uint64_t bytes, const std::string& what) {
   const uint64_t found = memory_available();

@@ -61,14 +61,37 @@ def test_too_little_memory_is_told_before_it_is_used(image, which, mounts, folde
     assert "bytes of memory for " in done.stderr and "found 819200;" in done.stderr
 
 
-def test_a_container_s_memory_counts(image, mounts, folder):
-    own = folder / "group/some/where"
-    own.mkdir(parents=True)
-    (folder / "self").write_text("1:cpu:/elsewhere\n0::/some/where\n")
-    (own / "memory.max").write_text("max\n")
-    (own.parent / "memory.max").write_text("2000000\n")
-    (own.parent / "memory.current").write_text("1900000\n")
-    (own.parent / "memory.stat").write_text("anon 5\ninactive_file 30000\nactive_file 4000\n")
+GROUPS = {
+    "second version": (
+        "0::/some/where",
+        "some",
+        {"memory.max": "2000000", "memory.current": "1900000",
+         "memory.stat": "anon 5\ninactive_file 30000\nactive_file 4000"},
+    ),
+    "first version": (
+        "7:hugetlb,memory:/some/where",
+        "hugetlb,memory/some",
+        {"memory.limit_in_bytes": "2000000", "memory.usage_in_bytes": "1900000",
+         "memory.stat": "inactive_file 1\nactive_file 2\ntotal_inactive_file 30000\ntotal_active_file 4000"},
+    ),
+    "first version in a container": (
+        "7:memory:/of/the/host",
+        "memory",
+        {"memory.limit_in_bytes": "2000000", "memory.usage_in_bytes": "1866000", "memory.stat": "total_cache 1"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("which", GROUPS)
+def test_a_container_s_memory_counts(image, mounts, folder, which):
+    own, place, files = GROUPS[which]
+    bound = folder / "group" / place
+    (bound / "where").mkdir(parents=True)
+    (bound / "where" / "memory.max").write_text("max\n")
+    (bound / "where" / "memory.limit_in_bytes").write_text("9223372036854771712\n")
+    (folder / "self").write_text(f"1:cpu:/elsewhere\n{own}\n")
+    for name, text in files.items():
+        (bound / name).write_text(text + "\n")
     script = f"mount --bind {folder}/group /sys/fs/cgroup; mount --bind {folder}/self /proc/$$/cgroup"
     done = with_mounts(script, commands(image)[0])
     assert done.returncode == 3 and "found 134000;" in done.stderr, done

@@ -10,7 +10,7 @@
 #include <sstream>
 #include <string>
 
-#include "cli.h"
+#include "cli/control_groups.h"
 #include "sysfs.h"
 
 namespace merapi::cli {
@@ -18,27 +18,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr uint64_t kNoBound = ~uint64_t{0};
-
-// The least that `bound` says of the groups of this process: in version 1 (`controller` has a hierarchy) or 2, its own
-// and those above. A container may not have its own where the path says: then the root is its own.
 template <typename Bound>
 uint64_t least_bound(const std::string& controller, const Bound& bound) {
-  const fs::path groups = fs::path(sysfs_root()) / "fs/cgroup";
-  uint64_t least = kNoBound;
-  std::istringstream lines(attribute(proc_root() + "/self/cgroup").value_or(""));
-  for (std::string line; std::getline(lines, line);) {  // NUMBER:CONTROLLER,CONTROLLER:/PATH
-    const size_t first = line.find(':'), second = line.find(':', first + 1);
-    if (first == line.npos || second == line.npos || line.compare(second, 2, ":/") != 0) continue;
-    const std::string controllers = line.substr(first + 1, second - first - 1);
-    if (!controllers.empty() && ("," + controllers + ",").find("," + controller + ",") == std::string::npos) continue;
-    for (fs::path own = line.substr(second + 2);; own = own.parent_path()) {
-      for (const std::string& hierarchy : {controllers, controllers.empty() ? "" : controller})
-        least = std::min(least, bound(groups / hierarchy / own));
-      if (own.empty()) break;
-    }
-  }
-  return least;
+  return least_of_groups(fs::path(sysfs_root()) / "fs/cgroup", fs::path(proc_root()) / "self", controller, bound);
 }
 
 uint64_t quotient(std::optional<uint64_t> quota, std::optional<uint64_t> period) {

@@ -418,5 +418,28 @@ TEST(RtlBits, ABadLimitSaysNothingOfOthers) {
   }
 }
 
+// Bits at a limit and above it are nobody's, whichever of its word the limit is: no sweep takes one up.
+TEST(RtlBits, MarksAboveALimit) {
+  WindowShape s;
+  s.regions = 64;
+  Bits b(s);
+  for (uint64_t r = 0; r < s.regions; r++) {
+    const uint64_t start = r << s.region_log2, limit = start + 8 * (3 * 64 + r);
+    b.window.limits()[r] = limit;
+    b.klass(start, kLeaf);
+    b.window.mark(0, start);
+    for (uint64_t at = limit; at < start + 8 * (3 * 512); at += 8) b.window.mark(0, at);
+  }
+  const auto marks = [&] {
+    return std::vector<uint64_t>(b.window.bitmap(0), b.window.bitmap(0) + (s.regions << (s.region_log2 - 9)));
+  };
+  const std::vector<uint64_t> before = marks();
+  b.begin().trace(0, s.regions);
+  b.finish();
+  EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_OBJECTS_SCANNED), s.regions);
+  EXPECT_EQ(b.machine->counter(MERAPI_COUNTER_GREYS_STALE), 0u);
+  EXPECT_EQ(marks(), before);
+}
+
 }  // namespace
 }  // namespace merapi::sim::rtl::test

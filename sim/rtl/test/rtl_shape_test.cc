@@ -105,6 +105,47 @@ TEST_F(RtlShapes, SizesOfAnotherKindAreNotLookedAt) {
   EXPECT_EQ(window_.live()[0], 4u + 3u + mirror_words + 4u);
 }
 
+// Of a shape with this many blocks, all in the extension: does the device take it? The object has room for 16
+// references.
+class RtlShapeExtension : public RtlShapes {
+ protected:
+  static constexpr uint32_t kKlass = 0x8000, kWords = 8;
+  RtlShapeExtension() { klass(64, kKlass); }
+  uint64_t area() const { return window_.layout.area[MERAPI_AREA_SHAPE_EXTENSION].size; }
+  uint32_t judged(uint64_t extension, uint32_t blocks) {
+    merapi_shape s{};
+    s.klass_word = kKlass;
+    s.kind = MERAPI_SHAPE_KIND_INSTANCE;
+    s.size_words = kWords;
+    s.extension = extension;
+    window_.put_shape(s);
+    slot(kKlass)->block_count = blocks;
+    const merapi_ref_block good = {16, 1};
+    for (uint64_t i = 0; i < blocks && extension + 8 * (i + 1) <= area(); i++)
+      std::memcpy(window_.area(MERAPI_AREA_SHAPE_EXTENSION) + extension + 8 * i, &good, sizeof good);
+    window_.mark(0, 64);
+    start();
+    EXPECT_TRUE(machine_->idle_or_fault(kPatience));
+    return machine_->fault().code;
+  }
+};
+TEST_F(RtlShapeExtension, EndsInItsArea) {
+  ASSERT_LT(area(), uint64_t{1} << 20) << "what is too far is to be beside the area by one bit";
+  for (uint32_t blocks : {5u, 8u}) EXPECT_EQ(judged(area() - 64, blocks), 0u) << blocks;
+  EXPECT_EQ(judged(area() - 64, 9), uint32_t(MERAPI_FAULT_BAD_SHAPE));
+  for (unsigned bit = 6; bit < 64; bit++) {
+    SCOPED_TRACE(testing::Message() << "bit " << bit);
+    EXPECT_EQ(judged(area() - 64 + (UINT64_C(1) << bit), 5), uint32_t(MERAPI_FAULT_BAD_SHAPE));
+    EXPECT_EQ(machine_->fault().address, kKlass) << "found when blocks behind the area were read";
+    if (HasFailure()) return;
+  }
+}
+// Each of them is in the object, but there are more than can lie in it side by side.
+TEST_F(RtlShapeExtension, HasNoMoreBlocksThanReferencesFit) {
+  EXPECT_EQ(judged(0, 16), 0u);
+  for (uint32_t blocks : {17u, 18u, 24u, 32u, 100u}) EXPECT_EQ(judged(0, blocks), uint32_t(MERAPI_FAULT_BAD_SHAPE));
+}
+
 // An instance whose blocks in line are judged one by one. Its last reference ends where it does.
 class RtlShapeBlocks : public RtlShapes {
  protected:

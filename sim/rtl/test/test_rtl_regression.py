@@ -220,7 +220,7 @@ def test_host(preset):
 def test_directed(preset):
     run(
         "RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlLiveRows.*:RtlManyObjects.*:"
-        "RtlShapes.*:RtlShapeNarrowBlocks.*:RtlShapeWideBlocks.*:RtlNearBlocks.*:RtlFarBlocks.*",
+        "RtlShapes.*:RtlShapeExtension.*:RtlShapeNarrowBlocks.*:RtlShapeWideBlocks.*:RtlNearBlocks.*:RtlFarBlocks.*",
         preset,
         program=sooner(preset),
     )

@@ -228,12 +228,14 @@ class Trace {
     return in;
   }
 
+  bool may_pause() const { return knobs_.pauses && !(knobs_.hasty && pauses_ >= kManyPauses); }
+
   void act() {
     if (knobs_.overwrites) {
       for (uint64_t i = r_.below(4); i != 0; i--) overwrite();
     }
     if (knobs_.redefines && r_.percent(5)) maker_->publish_again();
-    if (knobs_.hasty && pauses_ < kManyPauses && r_.percent(4)) hurry();
+    if (knobs_.hasty && may_pause() && r_.percent(4)) hurry();
     uint64_t dice = r_.below(100);
     if (dice < 60) {
       device_->advance(&r_);
@@ -244,8 +246,7 @@ class Trace {
     } else if (dice < 97) {
       submit_answers();
     } else if (dice < 99) {
-      const bool enough = knobs_.hasty && pauses_ >= kManyPauses;
-      if (knobs_.pauses && !enough && r_.percent(20)) pause();
+      if (may_pause() && r_.percent(20)) pause();
     } else if (knobs_.aborts && aborts_ < 3 && r_.percent(5)) {
       abort();
     }

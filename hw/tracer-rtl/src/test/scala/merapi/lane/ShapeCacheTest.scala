@@ -199,20 +199,29 @@ class ShapeCacheTest extends BlockTest {
     new Memory(new Random(1), 2, 4)
   }
 
-  /** One slot looks until it has an answer: the size of its shape, or that there is none. */
-  private def look(shapes: ShapeHarness, memory: Memory, klass: BigInt): Option[BigInt] = {
+  /** One slot looks until it has an answer: the size of its shape, or that there is none. `before`: the klass word of its
+    * first look.
+    */
+  private def look(
+      shapes: ShapeHarness,
+      memory: Memory,
+      klass: BigInt,
+      before: Option[BigInt] = None
+  ): Option[BigInt] = {
     var out: Option[Option[BigInt]] = None
     var looks                       = true
+    var word                        = before.getOrElse(klass)
     var left                        = 500
     while (out.isEmpty) {
       shapes.io.look.valid.poke(looks)
       shapes.io.look.bits.slot.poke(0)
-      shapes.io.look.bits.klass.poke(klass)
+      shapes.io.look.bits.klass.poke(word)
       memory.serve(shapes.io.read)
       if (is(shapes.io.done.valid)) {
         out = Some(if (is(shapes.io.found)) Some(shapes.io.size.peek().litValue) else None)
       }
       looks = fires(shapes.io.again)
+      if (looks) word = klass
       shapes.clock.step()
       memory.tick()
       left -= 1
@@ -239,6 +248,17 @@ class ShapeCacheTest extends BlockTest {
           shapes.clock.step(211)
         }
       }
+    }
+  }
+
+  test("a slot that guards its set for one klass word finds another") {
+    simulate(new ShapeHarness(two)) { shapes =>
+      val memory = start(shapes)
+      val before = BigInt(0x800)
+      val klass  = before + (BigInt(1) << 36) + (BigInt(1) << 48) // of the same set
+      put(memory, before, 7)
+      put(memory, klass, 9)
+      assert(look(shapes, memory, klass, Some(before)).contains(BigInt(9)), "not the shape of the last look's klass")
     }
   }
 

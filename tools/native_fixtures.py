@@ -14,6 +14,8 @@ import pytest
 from common import ROOT
 
 BINARIES = Path(os.environ.get("MERAPI_NATIVE", ROOT / "build/native/bin"))
+# Before a command: what it mounts is seen by itself and its children alone.
+OWN_MOUNTS = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
 
 
 def binary(name):

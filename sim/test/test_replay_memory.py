@@ -2,7 +2,6 @@
 """The copy of a window that merapi-replay, merapi-age and merapi-strip make in memory: wherever there is room, and
 nothing is left of it, however they end."""
 
-import os
 import resource
 import signal
 import subprocess
@@ -12,9 +11,9 @@ from pathlib import Path
 import pytest
 import saved_windows
 from device_processes import binary
+from native_fixtures import OWN_MOUNTS
 
 SHM = Path("/dev/shm")
-UNSHARE = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
 
 
 @pytest.fixture
@@ -34,7 +33,7 @@ def commands(image):
 def with_mounts(script, command):
     """Run `command` after the shell's `script` has mounted what it wants, seen by this command alone."""
     line = ["sh", "-e", "-c", script + '; exec "$@"', "sh", *map(str, command)]
-    return subprocess.run([*UNSHARE, *line], capture_output=True, text=True, timeout=120)
+    return subprocess.run([*OWN_MOUNTS, *line], capture_output=True, text=True, timeout=120)
 
 
 @pytest.fixture

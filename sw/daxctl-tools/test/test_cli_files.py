@@ -7,6 +7,7 @@ import subprocess
 
 import pytest
 from cli_harness import ABSENT, FOUND, OK, SYSTEM, USAGE, binary, merapi
+from native_fixtures import OWN_MOUNTS
 
 SMALL = ("--heap", "64M")
 
@@ -106,8 +107,7 @@ def test_names_that_lead_nowhere(folder):
 @pytest.fixture
 def on_tmpfs(folder):
     """on_tmpfs(size, script): runs shell with a tmpfs of that size at $T, $M being the command."""
-    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
-    probe = [*unshare, "mount", "-t", "tmpfs", "none", folder]
+    probe = [*OWN_MOUNTS, "mount", "-t", "tmpfs", "none", folder]
     if subprocess.run(probe, capture_output=True).returncode != 0:
         pytest.skip("this user may not mount a tmpfs")
 
@@ -116,7 +116,7 @@ def on_tmpfs(folder):
         mount.mkdir(exist_ok=True)
         text = f'mount -t tmpfs -o size={size} none "$T" && {script}'
         env = {**os.environ, "T": str(mount), "M": binary("merapi"), "D": binary("merapi-device")}
-        return subprocess.run([*unshare, "sh", "-c", text], capture_output=True, text=True, timeout=60, env=env)
+        return subprocess.run([*OWN_MOUNTS, "sh", "-c", text], capture_output=True, text=True, timeout=60, env=env)
 
     return run
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from cli_harness import ABSENT, DENIED, OK, ROOT, USAGE, binary, merapi, merapi_of_nobody
-from native_fixtures import wait_until
+from native_fixtures import OWN_MOUNTS, wait_until
 
 
 def hold(start, device):
@@ -354,16 +354,15 @@ def test_list_of_a_nameless_memory_file(window_file, start):
 
 def test_list_shows_the_window_of_another_mount_namespace(window_file, folder, start):
     """And not what is at its path here."""
-    unshare = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
     inner, outer = folder / "inner", folder / "outer"
     inner.mkdir()
     outer.write_bytes(window_file.read_bytes())
     (inner / "w").write_bytes(bytes(1 << 20))
-    if subprocess.run([*unshare, "mount", "-t", "tmpfs", "none", inner], capture_output=True).returncode != 0:
+    if subprocess.run([*OWN_MOUNTS, "mount", "-t", "tmpfs", "none", inner], capture_output=True).returncode != 0:
         pytest.skip("this user may not mount a tmpfs")
     script = f'mount -t tmpfs none {inner} && cp {outer} {inner}/w && exec "$@"'
     command = [binary("merapi-device"), "--model", "--window", inner / "w"]
-    served = start(*unshare, "sh", "-c", script, "sh", *command)
+    served = start(*OWN_MOUNTS, "sh", "-c", script, "sh", *command)
     served.wait_line("ready")
     window, line = listed(served.pid)
     assert window["label"] == f"{inner}/w" and window["window"].startswith(f"file:/proc/{served.pid}/fd/")

@@ -51,6 +51,12 @@ VERIFY_FIELDS = ("missed", "incomplete", "floating", "live_mismatch", "ms")
 COMPLAINT = re.compile(r"^(Reachable but not marked|.* is not marked: |Region \d+ .*live words say)")
 
 
+# A line of what a JVM tells of its window.
+MARKED = re.compile(
+    r"^  marked (\d+) time\(s\) by a device, (\d+) on the CPU; fallbacks: (\d+)(?:, the last in (.*))?$", re.MULTILINE
+)
+
+
 def flag_of_window(name):
     return f"-XX:MerapiWindow={name}"
 

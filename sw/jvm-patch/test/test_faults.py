@@ -188,11 +188,6 @@ def test_stopped_and_woken(start, own_device, tmp_path):
     assert own_device.alive(), result.describe(f"the device ended; see {own_device.log.name}")
 
 
-MARKED = re.compile(
-    r"^  marked (\d+) time\(s\) by a device, (\d+) on the CPU; fallbacks: (\d+)(?:, the last in (.*))?$"
-)
-
-
 def check_told(text, window, device, before, after):
     """What print_on says, between two looks at the log."""
     lines = [line for line in text.splitlines() if not line.startswith("  cycle ")]
@@ -201,7 +196,7 @@ def check_told(text, window, device, before, after):
     assert re.fullmatch(
         rf"  device merapi-model \(model, process {device.process.pid}\), generation \d+(; .* private)?", lines[at + 1]
     )
-    traces, on_cpu, fallbacks, last = MARKED.fullmatch(lines[at + 2]).groups()
+    traces, on_cpu, fallbacks, last = jvm_harness.MARKED.fullmatch(lines[at + 2]).groups()
     # Counted when the device hands back; the line in the log follows.
     assert len(before.traces) <= int(traces) <= len(after.traces) + 1
     assert len(before.fallbacks) <= int(fallbacks) <= len(after.fallbacks)

@@ -3,13 +3,14 @@
 
 import os
 import signal
+import subprocess
 import time
 
 import jvm_harness
 import pytest
-from fault_runs import LONG, LONG_PROGRAM, MIB, SHORT_PROGRAM, on_the_cpu, said
+from fault_runs import LONG, LONG_PROGRAM, MIB, SHORT, SHORT_PROGRAM, on_the_cpu, said
 from gen_contract import offset_of
-from native_fixtures import stop_process
+from native_fixtures import OWN_MOUNTS, stop_process
 
 # Heap of 128 MiB, two bitmaps of a sixty-fourth each, tables, alignment.
 ROOMY = 192 * MIB
@@ -71,6 +72,45 @@ def test_file_without_device(start, window_file):
     result = start(f"file:{window_file}", *SHORT_PROGRAM).finish(60)
     on_the_cpu(result, 5)
     said(result, "no device")
+
+
+@pytest.mark.parametrize("served", [True, False], ids=["served", "unserved"])
+def test_a_cycle_that_marks_again_is_one(served, start, serve, window_file):
+    """Whoever marks it again when the remark pause had no room in the mark stack."""
+    fill(window_file, 2 * ROOMY)
+    if served:
+        serve()
+    program = jvm_harness.programs()["MarkStackOverflow"]
+    alone = ["-XX:-G1UseAdaptiveIHOP", "-XX:InitiatingHeapOccupancyPercent=100"]  # all cycles are the program's own
+    result = start(
+        f"file:{window_file}", program.name, flags=[*program.flags, *alone, "-Xlog:gc+heap+exit:stdout:none"]
+    ).finish(90)
+    jvm_harness.check_ok(result)
+    jvm_harness.check_verified(result)
+    again = [gc_id for _, gc_id, text in result.log.lines if "Restart for Mark Stack Overflow" in text]
+    assert again, result.describe("no cycle marked again")
+    traced, fallen = result.log.gc_ids("trace"), [f["gc_id"] for f in result.log.fallbacks]
+    assert (set(again) <= traced) == served, result.describe(f"again: {again}, traced: {traced}")
+    assert len(fallen) == len(set(fallen)), result.describe("a cycle fell back twice")
+    (told,) = jvm_harness.MARKED.findall(result.output)
+    assert told[:3] == tuple(map(str, (len(traced), len(fallen), len(fallen)))), result.describe(f"{told}")
+
+
+def test_little_room(java, tmp_path):
+    """A file that could outgrow its file system: told when the JVM starts, and not where there is room."""
+    mount = tmp_path / "mount"
+    mount.mkdir()
+    command = [java, jvm_harness.flag_of_window(f"file:{mount}/window"), *SHORT, "-Xlog:gc+merapi", "-version"]
+    said = []
+    for taken in ("1M", "150M"):
+        script = f"""mount -t tmpfs -o size=256M none {mount} || exit 77
+            fallocate -l {taken} {mount}/other && truncate -s {ROOMY} {mount}/window && exec "$@" """
+        done = subprocess.run([*OWN_MOUNTS, "sh", "-c", script, "sh", *command], capture_output=True, text=True)
+        if done.returncode == 77:
+            pytest.skip("this user may not mount a tmpfs")
+        assert done.returncode == 0, done.stdout + done.stderr
+        said.append("may outgrow its file system: expected room for" in done.stdout)
+    assert said == [False, True]
 
 
 def test_file_taken_by_another_jvm(start, window_file, tmp_path):

@@ -11,6 +11,7 @@ from pathlib import Path
 import jvm_harness
 import pytest
 from jvm_options import BASE, VERIFY
+from native_fixtures import OWN_MOUNTS
 
 PROGRAM = ["GraphRewiring", "count=500", "cycles=4"]
 
@@ -79,6 +80,39 @@ def test_heap_is_for_this_process_and_takes_large_pages(prefix, java, device, cl
     allowed = support.read_text()
     refused = "[never]" in allowed or "[deny]" in allowed
     assert ("no transparent huge pages" in result.log.text("gc,merapi")) == refused
+
+
+@pytest.mark.parametrize(
+    ("private", "shared", "asked", "told"),
+    [
+        ("[always] madvise never", "always advise [never]", False, "which it has without a window"),
+        ("[always] madvise never", "always [advise] never", False, "which it has without a window"),
+        ("[always] madvise never", "[always] advise never", False, None),
+        ("always [madvise] never", "always advise [never]", False, None),
+        ("[always] madvise never", "always [advise] never", True, None),
+        ("always [madvise] never", "always advise [never]", True, "no transparent huge pages: expected 'advise'"),
+    ],
+    ids=["never-shared", "shared-if-asked", "all", "private-if-asked", "asked", "asked-in-vain"],
+)
+def test_huge_pages_that_the_heap_lacks_are_told(private, shared, asked, told, java, device, tmp_path):
+    """Where the kernel gives them to a heap that is not shared, asked or unasked."""
+    settings = Path("/sys/kernel/mm/transparent_hugepage")
+    if not (settings / "shmem_enabled").exists():
+        pytest.skip("this kernel has no transparent huge pages of shared memory")
+    script = ""
+    for name, text in (("enabled", private), ("shmem_enabled", shared)):
+        (tmp_path / name).write_text(text + "\n")
+        script += f"mount --bind {tmp_path / name} {settings / name} || exit 77; "
+    window = jvm_harness.flag_of_window(f"device:{device.socket}")
+    flag = "-XX:+UseTransparentHugePages" if asked else "-XX:-UseTransparentHugePages"
+    command = ["sh", "-c", script + 'exec "$@"', "sh", java, window, flag, "-Xmx64m", "-Xlog:gc+merapi", "-version"]
+    done = subprocess.run([*OWN_MOUNTS, *command], capture_output=True, text=True, timeout=60)
+    if done.returncode == 77:
+        pytest.skip("this user may not mount anything")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "Window device:" in done.stdout, done.stdout
+    lines = [line for line in done.stdout.splitlines() if "transparent huge pages" in line]
+    assert [told in line for line in lines] == ([True] if told else []), done.stdout
 
 
 def test_a_touched_heap_is_there_in_small_pages(java, device, classes, runs, tmp_path):

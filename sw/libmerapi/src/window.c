@@ -131,6 +131,15 @@ static int reserve_metadata(struct merapi_window* window, uint64_t bytes, struct
                      bytes, window->path, strerror(-status));
 }
 
+/* What the program of the window's former life has left in its heap: memory that nobody uses, for whoever reads the
+ * file. A file system that makes no holes keeps it, as the memory of a device does. */
+static void forget_heap(struct merapi_window* window) {
+  const uint64_t start = window->layout.area[MERAPI_AREA_HEAP].offset;
+  if (!window->transport->devdax)
+    (void)!fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start,
+                     (off_t)(window->bytes - start));
+}
+
 static int format(struct merapi_window* window, const struct merapi_geometry* geometry, struct merapi_error* error) {
   struct merapi_identity* identity = merapi_identity_of(window);
   uint64_t generation = 0;
@@ -147,6 +156,7 @@ static int format(struct merapi_window* window, const struct merapi_geometry* ge
   for (int i = MERAPI_AREA_BITMAP0; i <= MERAPI_AREA_BITMAP1 && status == 0; i++)
     status = merapi_zero(window, area[i].offset, area[i].size);
   if (status < 0) return merapi_fail(error, status, "%s: cannot clear the window: %s", window->path, strerror(-status));
+  forget_heap(window);
   /* All but the spill area, which is the last and may never be used. */
   if ((status = reserve_metadata(window, area[MERAPI_AREA_SPILL].offset, error)) < 0) return status;
 

@@ -33,6 +33,13 @@ class File : public ::testing::Test {
     ASSERT_EQ(pwrite(fd, data, bytes, static_cast<off_t>(offset)), static_cast<ssize_t>(bytes));
     close(fd);
   }
+  // Whether the file system keeps anything of this part of the file.
+  bool HasPages(uint64_t offset, uint64_t bytes) const {
+    const int fd = open(path_.c_str(), O_RDONLY);
+    const off_t first = lseek(fd, static_cast<off_t>(offset), SEEK_DATA);
+    close(fd);
+    return first >= 0 && first < static_cast<off_t>(offset + bytes);
+  }
   Folder folder_;
   std::string path_ = folder_ / "window";
   merapi_error error_{};
@@ -102,18 +109,35 @@ TEST_F(File, SpillAreaHasNoPagesBeforeItIsUsed) {
   ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
   const merapi_area_desc spill = merapi_layout_of(window)->area[MERAPI_AREA_SPILL];
   merapi_close(window);
-  const int fd = open(path_.c_str(), O_RDONLY);
-  const auto first_page = [&] { return lseek(fd, static_cast<off_t>(spill.offset), SEEK_DATA); };
-  const auto end = static_cast<off_t>(spill.offset + spill.size);
-  EXPECT_TRUE(first_page() == -1 || first_page() >= end) << first_page();
+  EXPECT_FALSE(HasPages(spill.offset, spill.size));
   // Nor does a window keep what its former life spilled.
   const std::string greys(spill.size, 'g');
   Patch(spill.offset, greys.data(), greys.size());
-  ASSERT_LT(first_page(), end);
+  ASSERT_TRUE(HasPages(spill.offset, spill.size));
   ASSERT_EQ(Open(MERAPI_OPEN_FORMAT, &window), 0) << error_.message;
   merapi_close(window);
-  EXPECT_TRUE(first_page() == -1 || first_page() >= end) << first_page();
-  close(fd);
+  EXPECT_FALSE(HasPages(spill.offset, spill.size));
+}
+
+TEST_F(File, KeepsNothingOfTheHeapOfItsFormerLife) {
+  merapi_window* window = nullptr;
+  merapi_geometry geometry = SmallGeometry();
+  ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+  const merapi_area_desc heap = merapi_layout_of(window)->area[MERAPI_AREA_HEAP];
+  merapi_close(window);
+  // The next heap is smaller: what was in the rest is nobody's, either.
+  const std::string secret = "what the other program had";
+  for (const uint64_t place : {heap.offset, heap.offset + heap.size - secret.size()})
+    Patch(place, secret.data(), secret.size());
+  geometry.heap_bytes /= 2;
+  ASSERT_EQ(merapi_open(path_.c_str(), &geometry, 0, &window, &error_), 0) << error_.message;
+  merapi_close(window);
+  EXPECT_TRUE(HasPages(heap.offset, heap.size)) << "lost without MERAPI_OPEN_FORMAT";
+  ASSERT_EQ(merapi_open(path_.c_str(), &geometry, MERAPI_OPEN_FORMAT, &window, &error_), 0) << error_.message;
+  const uint64_t start = merapi_layout_of(window)->area[MERAPI_AREA_HEAP].offset, bytes = merapi_window_bytes(window);
+  merapi_close(window);
+  ASSERT_LT(start, heap.offset + heap.size);
+  EXPECT_FALSE(HasPages(start, bytes - start));
 }
 
 TEST_F(File, HasOneHost) {

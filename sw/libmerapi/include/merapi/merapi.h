@@ -75,7 +75,8 @@ MERAPI_API int merapi_layout_compute(const struct merapi_geometry* geometry, str
 /* ------------------------------------------------------------ transports */
 
 enum merapi_open_flags {
-  MERAPI_OPEN_FORMAT = 1,   /* lay the window out anew for `geometry` (needs exclusive use) */
+  MERAPI_OPEN_FORMAT = 1,   /* lay the window out anew for `geometry` (needs exclusive use); a file forgets the
+                             * heap before, up to its end, where its file system makes holes */
   MERAPI_OPEN_READONLY = 2, /* inspect only; no lock is taken */
   MERAPI_OPEN_CREATE = 4,   /* file: make the file, or make it larger, when needed */
 };

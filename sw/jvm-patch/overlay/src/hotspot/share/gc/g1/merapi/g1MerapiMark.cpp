@@ -255,7 +255,7 @@ bool G1MerapiMark::hand_back() {
 
 bool G1MerapiMark::mark_from_roots() {
   _trace = G1MerapiTrace();
-  if (!_turn.take()) {
+  if (!_turn.take(GCId::current())) {
     return false;
   }
   _trace._gc_id = GCId::current();

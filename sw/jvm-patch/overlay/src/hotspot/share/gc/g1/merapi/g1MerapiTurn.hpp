@@ -16,6 +16,7 @@
 #ifndef SHARE_GC_G1_MERAPI_G1MERAPITURN_HPP
 #define SHARE_GC_G1_MERAPI_G1MERAPITURN_HPP
 
+#include "gc/shared/gcId.hpp"
 #include "memory/allocation.hpp"
 #include "utilities/globalDefinitions.hpp"
 
@@ -27,6 +28,9 @@
 // second time on they are 1, then 2, 4 and so on, until it completes one. Where
 // the heap is full soon after a marking began, so that one on the CPU may be
 // ended, too, some of these make one.
+//
+// All of this is by cycle. One whose remark pause had no room in the mark stack
+// marks again, and stays the CPU's if it was.
 class G1MerapiTurn {
   // The most of them.
   static const uint MostSkipped = 16;
@@ -36,15 +40,31 @@ class G1MerapiTurn {
   uint _next_skipped;    // when the device is next outrun
   uint _skipped_left;
   uint _outrun_soon;
-  uint _on_device;
-  uint _on_cpu;
+  enum Marker { Nobody, Device, Cpu, Markers };
+  uint   _gc_id;                // of the newest cycle
+  Marker _marker;               // and who has marked it
+  uint   _cycles[Markers];
+
+  // Each cycle counts once, for the last of those that marked it.
+  void count(Marker marker) {
+    _cycles[_marker]--;
+    _cycles[marker]++;
+    _marker = marker;
+  }
 
 public:
   G1MerapiTurn() :
-    _replaces(false), _next_skipped(0), _skipped_left(0), _outrun_soon(0), _on_device(0), _on_cpu(0) { }
+    _replaces(false), _next_skipped(0), _skipped_left(0), _outrun_soon(0), _gc_id(GCId::undefined()), _marker(Nobody),
+    _cycles() { }
 
   // A marking begins: is it the device's?
-  bool take() {
+  bool take(uint gc_id) {
+    if (gc_id == _gc_id) {
+      return _marker != Cpu;
+    }
+    _gc_id = gc_id;
+    _marker = Nobody;
+    _cycles[Nobody]++;
     if (_replaces) {
       _replaces = false;
     } else if (_skipped_left > 0) {
@@ -52,16 +72,16 @@ public:
     } else {
       return true;
     }
-    _on_cpu++;
+    count(Cpu);
     return false;
   }
   // It was to be the device's, and there is none.
-  void note_no_device() { _on_cpu++; }
+  void note_no_device() { count(Cpu); }
   // The device has handed it back.
   void note_done() {
     _next_skipped = 0;
     _outrun_soon = 0;
-    _on_device++;
+    count(Device);
   }
   // The cycle is abandoned, and the next one replaces it.
   void note_abandoned() { _replaces = true; }
@@ -77,8 +97,8 @@ public:
   }
 
   bool next_replaces() const { return _replaces; }
-  uint on_device() const { return _on_device; }
-  uint on_cpu() const { return _on_cpu; }
+  uint on_device() const { return _cycles[Device]; }
+  uint on_cpu() const { return _cycles[Cpu]; }
 };
 
 #endif // SHARE_GC_G1_MERAPI_G1MERAPITURN_HPP

@@ -27,7 +27,7 @@ import jvm_log  # noqa: E402
 import prepare  # noqa: E402
 import report  # noqa: E402
 import run as host_run  # noqa: E402
-from common import BUILD, exclusive  # noqa: E402
+from common import BUILD, count, exclusive  # noqa: E402
 from device import DEVICES, DeviceError  # noqa: E402
 from machine import CLOCKS, GuestError, Machine  # noqa: E402
 from topology import MIB, TOPOLOGIES  # noqa: E402
@@ -207,9 +207,9 @@ def main():
     )
     parser.add_argument("--preset", default="", help="with --device rtl: which tracer (ddr4-1ch)")
     parser.add_argument("--memory", default="", help="with --device rtl: memory time (what suits the preset)")
-    parser.add_argument("--packages", type=int, help="entries of the package index to load")
-    parser.add_argument("--rounds", type=int, default=ROUNDS, help="rounds of the program")
-    parser.add_argument("--seconds", type=int, default=900, help="longest time the program may take")
+    parser.add_argument("--packages", type=count, help="entries of the package index to load")
+    parser.add_argument("--rounds", type=count, default=ROUNDS, help="rounds of the program")
+    parser.add_argument("--seconds", type=count, default=900, help="longest time the program may take")
     parser.add_argument("--device-program", type=Path, default=DEVICE_PROGRAM)
     parser.add_argument("--folder", type=Path, default=OUT, help="where the report and the logs go (build/qemu)")
     args = parser.parse_args()

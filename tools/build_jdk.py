@@ -25,7 +25,7 @@ import sys
 from pathlib import Path
 
 import jdk_image
-from common import BUILD, CACHE, ROOT, Progress, exclusive, fail, inputs, say, sha256
+from common import BUILD, CACHE, ROOT, Progress, count, exclusive, fail, inputs, say, sha256
 from jdk_source import Tree, overlay_files, patch_files
 from kept import Kept
 
@@ -189,7 +189,7 @@ def main():
     parser.add_argument("paths", nargs="*", help="diff: further files that were edited")
     parser.add_argument("--variant", choices=sorted(IMAGES), default="merapi")
     parser.add_argument("--libmerapi", type=Path, help="libmerapi.so to put into the folder")
-    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--jobs", type=count, default=os.cpu_count() or 1)
     parser.add_argument("--force", action="store_true", help="overwrite files edited by hand in the unpacked tree")
     args = parser.parse_args()
     if os.uname().machine != "x86_64":

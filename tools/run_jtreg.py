@@ -21,7 +21,7 @@ import sys
 from collections import Counter
 from pathlib import Path
 
-from common import BUILD, ROOT, exclusive, fail, inputs, say
+from common import BUILD, ROOT, count, exclusive, fail, inputs, say
 from jdk_source import Tree
 
 sys.path.insert(0, str(ROOT / "sim/run"))
@@ -132,7 +132,7 @@ def main():
     )
     parser.add_argument("--fast", action="store_true", help="the fast set, on the patched JDK only: all must pass")
     parser.add_argument("--no-verify", dest="verify", action="store_false", help="without -XX:+MerapiVerify")
-    parser.add_argument("--jobs", type=int, default=max(1, (os.cpu_count() or 2) // 2), help="tests at a time")
+    parser.add_argument("--jobs", type=count, default=max(1, (os.cpu_count() or 2) // 2), help="tests at a time")
     parser.add_argument("--jdk", type=Path, default=BUILD / "jdk/image")
     parser.add_argument("--stock-jdk", type=Path, default=BUILD / "jdk/stock-image")
     parser.add_argument("--device-program", type=Path, default=BUILD / "native/bin/merapi-device")

@@ -52,7 +52,7 @@ int main(int argc, char** argv) {
                   "Exit codes: 0 done, 2 wrong command line, 3 the image cannot be used or written, or the output not "
                   "written."};
   program.options = [&](CLI::App* app) {
-    app->add_option("aged", to, "file to write")->required()->check(merapi::cli::not_empty());
+    merapi::cli::take_output(app->add_option("aged", to, "file to write; - for standard output")->required());
     app->add_option("--percent", options.percent, "objects that change places")
         ->capture_default_str()
         ->check(CLI::Range(0u, 100u));

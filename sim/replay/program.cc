@@ -33,10 +33,7 @@ Ended act(const Program& program, int argc, char** argv) {
   try {
     return program.work(image);
   } catch (const std::exception& e) {
-    const std::string said = e.what();
-    // Many a message has the image's name in it.
-    const bool named = (said + ",").find(" " + image + ",") != said.npos || said.find(" " + image + ":") != said.npos;
-    std::cerr << program.name << ": " << (named ? "" : image + ": ") << said << "\n";
+    std::cerr << program.name << ": " << cli::with_name(image, e.what()) << "\n";
     return kCannot;
   }
 }

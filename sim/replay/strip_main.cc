@@ -18,9 +18,8 @@ int main(int argc, char** argv) {
                   "Exit codes: 0 written, 2 wrong command line, 3 the image does not replay, or the copy or the output "
                   "cannot be written."};
   program.options = [&](CLI::App* app) {
-    app->add_option("copy", to, "where to write; an existing file is replaced")
-        ->required()
-        ->check(merapi::cli::not_empty());
+    merapi::cli::take_output(
+        app->add_option("copy", to, "where to write; an existing file is replaced; - for standard output")->required());
   };
   program.check = [&](const std::string& from) { merapi::cli::refuse_same_file("copy", from, to); };
   program.work = [&](const std::string& from) {

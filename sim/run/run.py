@@ -40,7 +40,7 @@ import java_words  # noqa: E402
 import jvm_log  # noqa: E402
 import report  # noqa: E402
 from children import end  # noqa: E402
-from common import exclusive, write_if_changed  # noqa: E402
+from common import count, exclusive, write_if_changed  # noqa: E402
 from device import DEVICES, Device, DeviceError, prepare_child  # noqa: E402
 
 LEAST_CYCLES = 3
@@ -333,7 +333,7 @@ def main():
     parser.add_argument("--check", action="store_true", help="only check --device, --preset, --memory and --app")
     parser.add_argument("--preset", default="", help="with --device rtl: which tracer (ddr4-1ch)")
     parser.add_argument("--memory", default="", help="with --device rtl: memory time (what suits the preset)")
-    parser.add_argument("--rounds", type=int, default=4, help="rounds of the default program")
+    parser.add_argument("--rounds", type=count, default=4, help="rounds of the default program")
     parser.add_argument("--jdk", type=Path, default=BUILD / "jdk/image")
     parser.add_argument("--device-program", type=Path, default=BUILD / "native/bin/merapi-device")
     args = parser.parse_args()

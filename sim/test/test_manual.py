@@ -32,6 +32,16 @@ def test_options_are_documented(page):
     assert options_of(path.read_text().replace("\\-", "-")) == offered
 
 
+MACRO = re.compile(r"[.](TH|SH|SS|TP|PP|P|RS|RE|IP|nf|fi|nh|br|B|I|R|BR|BI|IB|IR|RB|RI|\\\")(\s|$)")
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_no_text_is_taken_for_a_request(page):
+    """A line that begins with a dot or an apostrophe, as a path may, and is none is not shown."""
+    lines = [line for line in page.read_text().splitlines() if line[:1] in (".", "'")]
+    assert [line for line in lines if not MACRO.match(line)] == []
+
+
 def test_no_page_takes_the_place_of_another():
     """Installed, all lie in one folder."""
     assert len(PAGES) > 10

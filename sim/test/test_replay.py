@@ -230,6 +230,20 @@ def test_a_copy_on_standard_output_is_a_copy_alone(program, to, folder):
 
 
 @pytest.mark.parametrize("program", ["merapi-strip", "merapi-age"])
+def test_a_copy_on_standard_output_joins_what_stands_there(program, folder):
+    image, _ = save(folder, 6)
+    script = 'echo before > "$2"; { "$0" "$1" - && echo after; } >> "$2"; "$0" "$1" - >&-'
+    command = ["sh", "-c", script, binary(program), image, folder / "all"]
+    run = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert run.returncode == 3 and "expected /dev/stdout to be open for writing" in run.stderr, run
+    written = (folder / "all").read_bytes()
+    assert written.startswith(b"before\n") and written.endswith(b"after\n")
+    (folder / "copy").write_bytes(written[7:-6])
+    run, result = replay(folder / "copy", "--check", "--json")
+    assert run.returncode == 0 and result["checked"], run
+
+
+@pytest.mark.parametrize("program", ["merapi-strip", "merapi-age"])
 def test_a_copy_does_not_replace_its_image(program, folder):
     image, _ = save(folder, 6)
     content = image.read_bytes()

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// What CLI11 takes and no program means; for every program with a command line.
+// What CLI11 takes and no program means, and what is said of it; for every program with a command line.
 #ifndef MERAPI_CLI_COMMAND_LINE_H_
 #define MERAPI_CLI_COMMAND_LINE_H_
 
@@ -22,6 +22,24 @@ inline CLI::Validator not_empty() {
         return value.empty() ? std::string("expected a path or a name, found nothing") : std::string();
       },
       "");
+}
+
+// Of what is written: "-" is standard output, and a file of that name ./-.
+inline CLI::Option* take_output(CLI::Option* option) {
+  return option->check(not_empty())
+      ->transform(CLI::Validator(
+          [](std::string& value) {
+            if (value == "-") value = "/dev/stdout";
+            return std::string();
+          },
+          ""));
+}
+
+// What was said about the file `name`, with its name, which many a message has in it.
+inline std::string with_name(const std::string& name, const std::string& said) {
+  const bool named = said.rfind(name + ":", 0) == 0 || (said + ",").find(" " + name + ",") != said.npos ||
+                     said.find(" " + name + ":") != said.npos;
+  return named ? said : name + ": " + said;
 }
 
 // -1 is no large number. A transformation: these come before all checks, the last one first.
@@ -127,7 +145,18 @@ inline void check_values(const CLI::App& app, int argc, const char* const* argv)
 // As App::parse. Throws CLI::ParseError.
 inline void parse(CLI::App* app, int argc, const char* const* argv) {
   check_values(*app, argc, argv);
-  app->parse(argc, argv);
+  try {
+    app->parse(argc, argv);
+  } catch (const CLI::ConversionError& e) {
+    // "Could not convert: OPTION = TEXT", where take_number has found a number.
+    const std::string said = e.what(), before = "Could not convert: ", between = " = ";
+    const size_t equals = said.find(between);
+    if (said.rfind(before, 0) != 0 || equals == said.npos) throw;
+    const std::string text = said.substr(equals + between.size());
+    const bool whole = text.find_first_not_of("0123456789") == text.npos;
+    throw CLI::ValidationError(said.substr(before.size(), equals - before.size()),
+                               (whole ? "expected a smaller number, found " : "expected a number, found ") + text);
+  }
 }
 
 // As App::exit, but nothing is flushed: written() tells when there is no room for it.

@@ -72,6 +72,12 @@ def test_unknown_device():
     assert "expected one of model, rtl, found 'abacus'" in done.stderr
 
 
+@pytest.mark.parametrize("rounds", ["0", "-3", "1.5"])
+def test_rounds_of_no_program(rounds):
+    done = run("--check", "--rounds", rounds)
+    assert done.returncode == 2 and f"expected a whole number, 1 or more, found '{rounds}'" in done.stderr
+
+
 @pytest.mark.parametrize(("option", "value"), [("--preset", "sim-small"), ("--memory", "ideal")])
 def test_a_simulated_tracer_s_options_need_one(option, value):
     done = run("--device", "model", option, value)

@@ -49,7 +49,10 @@ int exit_of(int error_number) {
   }
 }
 
-int exit_of_output(int error_number) { return std::abs(error_number) == ENOSPC ? kSystem : exit_of(error_number); }
+int exit_of_output(int error_number) {
+  const int code = std::abs(error_number);
+  return code == ENOSPC || code == EBADF ? kSystem : exit_of(error_number);
+}
 
 Failure system_failure(int error_number, const std::string& what) {
   return Failure(exit_of_output(error_number), what + ": " + strerror(std::abs(error_number)));

@@ -33,8 +33,22 @@ Option& Option::not_empty() {
   return *this;
 }
 
+Option& Option::output() {
+  take_output(option_);
+  return *this;
+}
+
 Option& Option::between(double low, double high) {
-  option_->check(CLI::Range(low, high));
+  // Of whole numbers in words of its own: CLI11 would print them with six places.
+  const auto text = [](double bound) { return CLI::detail::to_string(bound); };
+  option_->check(CLI::Validator(
+      [low, high, text](std::string& value) {
+        double number = 0;
+        const bool inside = CLI::detail::lexical_cast(value, number) && number >= low && number <= high;
+        return inside ? std::string()
+                      : "expected a number from " + text(low) + " to " + text(high) + ", found " + value;
+      },
+      ""));
   return *this;
 }
 

@@ -30,6 +30,8 @@ class Option {
   Option& with_default();
   Option& one_of(std::vector<std::string> values);
   Option& not_empty();
+  // A file to write, or "-".
+  Option& output();
   Option& between(double low, double high);
   // "512M", "2G": powers of 1024.
   Option& size();

@@ -194,9 +194,7 @@ class Exporter {
   uint64_t objects_ = 0, edges_ = 0, untraced_ = 0, roots_ = 0;
 };
 
-int run_export(const Options& given) {
-  Options o = given;
-  if (o.to == "-") o.to = "/dev/stdout";
+int run_export(const Options& o) {
   std::error_code absent;
   if (std::filesystem::equivalent(path_of(o.from), o.to, absent))
     throw Failure(kUsage, "expected another file than what is exported, found " + o.to + "; choose another");
@@ -241,7 +239,7 @@ void add_export(Cli& cli) {
   Verb verb = cli.verb("export", "Write the object graph of an image (or of a window that no host uses)",
                        [o] { return run_export(*o); });
   verb.option("from", o->from, "image or window").required();
-  verb.option("to", o->to, "file to write, replaced when it is complete; - for standard output").required().not_empty();
+  verb.option("to", o->to, "file to write, replaced when it is complete; - for standard output").required().output();
   verb.option("--format", o->format, "format").with_default().one_of({"heapdump"});
   verb.option("--bitmap", o->bitmap, "windows: mark bitmap that holds the greys (default 0)").between(0, 1);
   verb.flag("--json", o->as_json, "print a summary as JSON");

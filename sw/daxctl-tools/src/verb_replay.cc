@@ -107,7 +107,7 @@ void add(Cli& cli, const std::string& name, const std::string& description, bool
   auto o = std::make_shared<Options>();
   o->verify = verify;
   Verb verb = cli.verb(name, description, [o] { return replay(*o); });
-  verb.option("image", o->image, "saved window").required();
+  verb.option("image", o->image, "saved window").required().not_empty();
   verb.option("--device", o->device, "what traces when no device runs yet").with_default().one_of({"model", "rtl"});
   const Option socket =
       verb.option("--socket", o->socket, "socket of the device process (default: the user's own)").not_empty();

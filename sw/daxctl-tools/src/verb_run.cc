@@ -17,6 +17,7 @@
 
 #include "child.h"
 #include "cli.h"
+#include "cli/standard_streams.h"
 #include "device_process.h"
 #include "java_arguments.h"
 #include "machine.h"
@@ -254,7 +255,7 @@ int run_inside(const Options& o) {
     json shown = {{"window", window}, {"command", plan.command}, {"environment", plan.environment}};
     if (own_window) shown["device_runs"] = socket_answers(socket);
     print(shown);
-    return kOk;
+    return flush_output() ? int(kOk) : kOwnFailure;  // other codes could be a program's
   }
   const auto program = [&plan] { return execute(plan); };
   const int status = own_window ? run_beside_device(socket, o.device, program) : SignalGate().run(program);

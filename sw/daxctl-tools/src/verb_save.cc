@@ -75,7 +75,9 @@ void add_save(Cli& cli) {
   auto o = std::make_shared<SaveOptions>();
   Verb verb = cli.verb("save", "Save a window that no host uses as an image", [o] { return save(*o); });
   verb.option("window", o->window, "window (file:PATH, dax:PATH or a path)").required();
-  verb.option("image", o->image, "file to write; replaced when it is complete").required().not_empty();
+  verb.option("image", o->image, "file to write, replaced when it is complete; - for standard output")
+      .required()
+      .output();
   verb.option("--bitmap", o->bitmap, "mark bitmap that holds the greys").with_default().between(0, 1);
   verb.option("--note", o->note, "text to keep in the image");
 }
@@ -83,7 +85,7 @@ void add_save(Cli& cli) {
 void add_load(Cli& cli) {
   auto o = std::make_shared<LoadOptions>();
   Verb verb = cli.verb("load", "Write an image into a window, replacing what was there", [o] { return load(*o); });
-  verb.option("image", o->image, "saved window").required();
+  verb.option("image", o->image, "saved window").required().not_empty();
   verb.option("window", o->window, "window (file:PATH, dax:PATH or a path)").required();
   verb.flag("--create", o->create, "make the window's file, or make it larger, when needed");
 }

@@ -17,6 +17,7 @@
 #include <optional>
 
 #include "cli.h"
+#include "cli/command_line.h"
 #include "cli/standard_streams.h"
 #include "graph/names.h"
 #include "options.h"
@@ -252,7 +253,7 @@ int top(const Options& o) {
   look();
   // A window named by the user that cannot be read at all is his mistake; one that goes away later is news.
   for (const Watched& w : watched)
-    if (!o.names.empty() && !w.problem.empty()) throw Failure(w.status, w.name + ": " + w.problem);
+    if (!o.names.empty() && !w.problem.empty()) throw Failure(w.status, with_name(w.name, w.problem));
   // Until standard output fails, too: nobody sees the rest.
   do {
     const auto end = Clock::now() + std::chrono::duration<double>(o.interval);
@@ -280,7 +281,7 @@ void add_top(Cli& cli) {
   auto o = std::make_shared<Options>();
   Verb verb = cli.verb("top", "Watch the counters of windows: traces, objects and bytes a second, stalls",
                        [o] { return top(*o); });
-  verb.option("windows", o->names, "windows to watch (default: all in use)");
+  verb.option("windows", o->names, "windows to watch (default: all in use)").not_empty();
   verb.option("--interval", o->interval, "seconds between two looks").with_default().between(0.01, 3600.0);
   verb.flag("--once", o->once, "measure one interval and end");
   verb.flag("--json", o->as_json, "print JSON, one array for each interval");

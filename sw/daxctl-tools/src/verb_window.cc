@@ -167,7 +167,7 @@ void add_windows(Cli& cli) {
   auto d = std::make_shared<DestroyOptions>();
   verb = cli.verb("destroy-window", "Remove a window that create-window made and nobody uses",
                   [d] { return destroy(*d); });
-  verb.option("window", d->window, "dax device or window file").required();
+  verb.option("window", d->window, "dax device or window file").required().not_empty();
   verb.flag("--json", d->as_json, "print JSON");
 }
 

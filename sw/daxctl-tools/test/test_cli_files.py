@@ -174,6 +174,19 @@ def test_negative_numbers(arguments):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("trace", "/nowhere/w", "--region", "4294967296"), "--region: expected a smaller number, found 4294967296"),
+        (("replay", "/nowhere/i", "--repeat", "0"), "--repeat: expected a number from 1 to 100000, found 0"),
+        (("top", "--interval", "soon"), "--interval: expected a number from 0.01 to 3600, found soon"),
+    ],
+)
+def test_numbers_out_of_range(arguments, said):
+    done = merapi(*arguments)
+    assert done.status == USAGE and said in done.err, done
+
+
+@pytest.mark.parametrize(
     "number", ["18446744073709551616", "0x10000000000000000", "1x", "0x", "+1", "1.5", "one", " 1"]
 )
 @pytest.mark.parametrize(
@@ -317,7 +330,8 @@ def test_lost_output_is_failure(image, window_file, device, folder):
         ("run", "--dry-run", "java", "Main"),
     ):
         done = to_full(binary("merapi"), *arguments)
-        assert done.returncode == SYSTEM, (arguments, done)
+        # All other codes of run are the program's.
+        assert done.returncode == (125 if arguments[0] == "run" else SYSTEM), (arguments, done)
         assert done.stderr.splitlines().count(f"merapi: {LOST}") == 1, (arguments, done)
 
 

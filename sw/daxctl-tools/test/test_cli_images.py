@@ -7,6 +7,7 @@ import resource
 import stat
 import struct
 import subprocess
+import tempfile
 
 import pytest
 from cli_harness import (
@@ -337,6 +338,34 @@ def test_a_full_disk_is_the_system_s(verb, image, window_file):
     """And no window that is too small."""
     done = merapi(verb, window_file if verb == "save" else image, "/dev/full")
     assert done.status == SYSTEM and "No space left on device" in done.err, done
+
+
+@pytest.mark.parametrize("verb", ["save", "export"])
+@pytest.mark.parametrize("name", ["-", "/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_standard_output_keeps_what_stands_there(verb, name, image, window_file, folder):
+    """A new file took the place of the one behind it; one without a name was refused."""
+    source = window_file if verb == "save" else image
+    assert merapi(verb, source, folder / "alone").status == OK
+    alone = (folder / "alone").read_bytes()
+    with open(folder / "named", "a+b") as named, tempfile.TemporaryFile() as nameless:
+        for out in (named, nameless):
+            out.write(b"before")
+            out.flush()
+            assert subprocess.run([binary("merapi"), verb, source, name], stdout=out, timeout=60).returncode == OK
+            out.seek(0, os.SEEK_END)
+            out.write(b"after")
+            out.seek(0)
+            assert out.read() == b"before" + alone + b"after"
+
+
+@pytest.mark.parametrize("verb", ["save", "export"])
+def test_a_standard_output_that_is_closed_or_read_takes_nothing(verb, image, window_file, folder):
+    """What was to be written went to /dev/null, and all was well."""
+    source = window_file if verb == "save" else image
+    for redirection in (">&-", "1< /dev/null"):
+        command = ["sh", "-c", f'"$@" {redirection}', "sh", binary("merapi"), verb, source, "-"]
+        done = subprocess.run(command, stderr=subprocess.PIPE, text=True, timeout=60)
+        assert done.returncode == SYSTEM and "expected /dev/stdout to be open for writing" in done.stderr, done
 
 
 @pytest.mark.parametrize("verb", ["replay", "verify"])

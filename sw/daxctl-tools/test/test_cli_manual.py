@@ -49,6 +49,8 @@ def complete(*words):
 def test_completion_offers_verbs_and_values():
     assert set(VERBS) <= set(complete("merapi"))
     assert complete("merapi", "replay", "--device") == ["model", "rtl"]
+    assert "ls" in complete("merapi", "run", "--")
+    assert "--socket" not in complete("merapi", "run", "--", "java")
 
 
 @pytest.mark.parametrize(
@@ -63,6 +65,11 @@ def test_completion_offers_verbs_and_values():
         ["run", "--window", "", "--", "java"],
         ["run", "--window", "file:/w", "--socket", "/s", "--", "java"],
         ["replay", "/dev/null", "--socket", ""],
+        ["replay", ""],
+        ["verify", ""],
+        ["load", "", "/w"],
+        ["destroy-window", ""],
+        ["top", ""],
     ],
 )
 def test_usage_errors(arguments):

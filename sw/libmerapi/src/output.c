@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * Writing a file that appears under its name when it is complete. Where the file system has files without a name, it
- * has none until then, and nothing is left of it when the process is killed. Pipes and character devices are written
- * in place.
+ * has none until then, and nothing is left of it when the process is killed. Pipes, character devices and what the
+ * process has open already are written in place.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -138,22 +138,58 @@ static int open_beside(struct merapi_output* output, struct merapi_error* error)
   return merapi_fail(error, -code, "cannot make a file beside %s: %s", output->target, strerror(code));
 }
 
+/* The number of the descriptor of this process' own that `path` stands for, or -1. */
+static int own_descriptor(const char* path) {
+  static const char* const standard[] = {"/dev/stdin", "/dev/stdout", "/dev/stderr"};
+  for (int fd = STDIN_FILENO; fd <= STDERR_FILENO; fd++)
+    if (strcmp(path, standard[fd]) == 0) return fd;
+  static const char* const folders[] = {"/dev/fd/", "/proc/self/fd/"};
+  for (int i = 0; i < 2; i++) {
+    const size_t length = strlen(folders[i]), digits = strspn(path + strnlen(path, length), "0123456789");
+    if (strncmp(path, folders[i], length) == 0 && digits > 0 && digits < 10 && path[length + digits] == '\0')
+      return atoi(path + length);
+  }
+  return -1;
+}
+
+/* A file that somebody has opened for us, perhaps to append, perhaps without a name: what stands in it stays, and what
+ * is written comes where its descriptor is. 1: it is none, and is opened like any other of its kind. */
+static int open_given(struct merapi_output* output, int given, struct merapi_error* error) {
+  const int flags = fcntl(given, F_GETFL);
+  if (flags < 0 || (flags & O_ACCMODE) == O_RDONLY)
+    return merapi_fail(error, -EBADF, "expected %s to be open for writing, found that it is not", output->target);
+  struct stat status;
+  if (fstat(given, &status) < 0 || !S_ISREG(status.st_mode)) return 1;
+  output->in_place = true;
+  output->fd = fcntl(given, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  return output->fd >= 0 ? 0 : merapi_fail(error, -errno, "cannot write %s: %s", output->target, strerror(errno));
+}
+
+/* What stands at `path` decides how it is written. */
+static int open_path(struct merapi_output* output, const char* path, struct merapi_error* error) {
+  const int given = own_descriptor(path);
+  if (given >= 0) {
+    if ((output->target = strdup(path)) == NULL) return merapi_fail(error, -ENOMEM, "out of memory");
+    const int status = open_given(output, given, error);
+    if (status <= 0) return status;
+    free(output->target);
+  }
+  struct stat status, itself;
+  const bool special = stat(path, &status) == 0 && !S_ISREG(status.st_mode);
+  const bool there = lstat(path, &itself) == 0;
+  output->target = special || !there ? strdup(path) : realpath(path, NULL);
+  if (output->target == NULL)
+    return merapi_fail(error, -errno, "expected a file or nothing at %s, found a link that leads nowhere (%s)", path,
+                       strerror(errno));
+  return special ? open_in_place(output, status.st_mode, error) : open_beside(output, error);
+}
+
 int merapi_output_open(const char* path, struct merapi_output** output, struct merapi_error* error) {
   *output = NULL;
   struct merapi_output* made = calloc(1, sizeof *made);
   if (made == NULL) return merapi_fail(error, -ENOMEM, "out of memory");
   made->fd = -1;
-  struct stat status;
-  const bool special = stat(path, &status) == 0 && !S_ISREG(status.st_mode);
-  struct stat itself;
-  const bool there = lstat(path, &itself) == 0;
-  made->target = special || !there ? strdup(path) : realpath(path, NULL);
-  int code;
-  if (made->target == NULL)
-    code = merapi_fail(error, -errno, "expected a file or nothing at %s, found a link that leads nowhere (%s)", path,
-                       strerror(errno));
-  else
-    code = special ? open_in_place(made, status.st_mode, error) : open_beside(made, error);
+  const int code = open_path(made, path, error);
   if (code < 0) {
     release(made);
     return code;

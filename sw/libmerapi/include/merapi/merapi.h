@@ -259,14 +259,15 @@ struct merapi_answers {
  * name beside `path`, or beside the file that a link at `path` leads to, which it gets when it is complete where the
  * file system has files without a name: then nothing is left of a writer that is killed. A pipe or character device at
  * `path` is written in place, in order, and stays what it is; anything else is refused (-EINVAL). A pipe that nobody
- * reads is waited for some 2 s (-ENXIO). */
+ * reads is waited for some 2 s (-ENXIO). So is a file that the process has open already (/dev/stdout, /dev/fd/N,
+ * /proc/self/fd/N), from where its descriptor stands; one that is not open for writing is an error (-EBADF). */
 struct merapi_output; /* opaque */
 MERAPI_API int merapi_output_open(const char* path, struct merapi_output** output, struct merapi_error* error);
 MERAPI_API int merapi_output_fd(const struct merapi_output* output); /* to write to */
 /* Is what is (or will be) written at `path` the file, pipe or device behind the descriptor `fd`? What is printed there
  * would end up in the output. */
 MERAPI_API bool merapi_output_is(const char* path, int fd);
-/* A pipe or character device: what was written cannot be gone back to. */
+/* A pipe, a character device or what was open: what was written cannot be gone back to. */
 MERAPI_API bool merapi_output_in_place(const struct merapi_output* output);
 /* Complete: replaces the file, and is on the disk before it has the name. Ends `output`, also with an error; then what
  * was at the path is still there, unless it was the folder alone that could not be written (-EIO, say). */

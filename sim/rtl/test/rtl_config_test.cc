@@ -298,7 +298,7 @@ TEST_F(RtlConfig, Overlaps) {
     if (a == b) continue;
     merapi_area_desc to = window_.directory()->area[b];
     uint64_t size = window_.directory()->area[a].size;
-    // From in front of it, at it, or within it; the later of the two in the directory is named.
+    // From in front of it, at it, or within it; what is named is in the directory (which of the two: RtlConfigRandom).
     uint64_t at = r.percent(50) || to.size <= 4096 ? to.offset : to.offset + to.size - 4096;
     bool mapped = a == MERAPI_AREA_BITMAP0 || a == MERAPI_AREA_BITMAP1 || a == MERAPI_AREA_HEAP;
     if (mapped) at = at / MERAPI_MAPPED_ALIGNMENT * MERAPI_MAPPED_ALIGNMENT;

@@ -306,7 +306,9 @@ TEST(RtlHost, AnswersAreThereBeforeItSleeps) {
 TEST(RtlHost, SleepsWhenNothingIsLeft) {
   for (uint64_t seed = 1; seed <= 6; seed++) {
     Random r(seed);
-    Window window(WindowShape{});
+    WindowShape shape;
+    shape.submission_entries = 2 * shape.completion_entries;
+    Window window(shape);
     RtlMachineOptions o;
     o.timing.most = uint32_t(r.between(10, 60));
     o.timing.seed = seed;
@@ -325,9 +327,12 @@ TEST(RtlHost, SleepsWhenNothingIsLeft) {
       switch (r.below(5)) {
         case 0: {
           // More answers than the ring has room for: the tracer waits for the host, and goes on when it reads.
-          for (uint64_t i = 0; i < 40; i++) m.command(MERAPI_OP_FENCE, 0, i, 0);
+          const uint64_t answers = shape.completion_entries + r.between(1, 40);
+          for (uint64_t i = 0; i < answers; i++) m.command(MERAPI_OP_FENCE, 0, i, 0);
+          EXPECT_FALSE(m.sleeps(4)) << "nobody told it when there is room";
+          EXPECT_EQ(m.complete().size(), shape.completion_entries);
           ASSERT_TRUE(m.sleeps());
-          EXPECT_EQ(m.complete().size(), 40u);
+          EXPECT_EQ(m.complete().size(), answers - shape.completion_entries);
           break;
         }
         case 1:
@@ -463,18 +468,23 @@ class RtlHostRevokes : public DirectedHeap {
     options_.timing = {30, 30, 100, 1};
   }
   // The control page is not written any more once the tracer has looked and may have seen it, whatever went wrong
-  // meanwhile: nodes are gone some cycles before. `looks`: how often it looked in time.
+  // meanwhile: nodes are gone some cycles before. Nor is anything else once the look is answered and what was under way
+  // then is through. `looks`: how often it looked in time.
   void revoke(bool by_zero, int* looks) {
     enum { kNone, kIndex, kWhole } look = kNone;
     bool shown = false;
-    uint64_t written = 0, nodes_read = 0;
+    uint64_t written = 0, late = 0, nodes_read = 0, looked = 0;
     const uint64_t first_node = window_.layout.area[MERAPI_AREA_HEAP].offset + node(0);
     options_.simulation.on_access = [&](uint64_t address, bool write) {
       nodes_read += !write && address >= first_node && address < first_node + kNodes * kNodeBytes;
       if (!shown) return;
       if (!write && address == MERAPI_HOST_INDEX_OFFSET && look == kNone) look = kIndex;
-      if (!write && address == MERAPI_HOST_REQUEST_OFFSET && look == kIndex) look = kWhole;
+      if (!write && address == MERAPI_HOST_REQUEST_OFFSET && look == kIndex) {
+        look = kWhole;
+        looked = machine_->simulation->cycles();
+      }
       written += write && address < MERAPI_CONTROL_BYTES && look == kWhole;
+      if (write && look == kWhole) late = std::max(late, machine_->simulation->cycles() - looked);
     };
     auto* host = window_.control<merapi_host_index>(MERAPI_HOST_INDEX_OFFSET);
     const std::vector<uint8_t> nodes(window_.heap() + node(0), window_.heap() + node(kNodes));
@@ -493,10 +503,11 @@ class RtlHostRevokes : public DirectedHeap {
       host->generation = by_zero ? 0 : odd;
       machine_->run(1500);
       EXPECT_EQ(written, 0u) << "trial " << trial;
+      EXPECT_LE(late, options_.timing.most + 3) << "trial " << trial;
       *looks += look == kWhole;
       shown = false;
       look = kNone;
-      written = 0;
+      written = late = 0;
       std::memcpy(window_.heap() + node(0), nodes.data(), nodes.size());
       host->generation = odd;
       machine_->run(500);
@@ -673,7 +684,8 @@ TEST_F(RtlHostRestart, ARefusalIsToldAgainAsItWas) {
   }
 }
 
-// While the generation is odd nothing is written (after what was in flight), whatever was going on.
+// While the generation is odd nothing is written (after what was in flight), whatever command was under way; of traces
+// RtlHostRevokes sees to it.
 TEST(RtlHost, RevokedAtAnyTime) {
   Random r(7);
   for (int trial = 0; trial < 12; trial++) {

@@ -48,7 +48,7 @@ Option& Option::between(double low, double high) {
         return inside ? std::string()
                       : "expected a number from " + text(low) + " to " + text(high) + ", found " + value;
       },
-      ""));
+      "[" + text(low) + " - " + text(high) + "]"));
   return *this;
 }
 

@@ -3,6 +3,7 @@
 
 import json
 import os
+import re
 import subprocess
 
 import pytest
@@ -184,6 +185,8 @@ def test_negative_numbers(arguments):
 def test_numbers_out_of_range(arguments, said):
     done = merapi(*arguments)
     assert done.status == USAGE and said in done.err, done
+    if low_and_high := re.search("from (\\S+) to (\\S+),", said):
+        assert "[{} - {}]".format(*low_and_high.groups()) in merapi(arguments[0], "--help").out
 
 
 @pytest.mark.parametrize(

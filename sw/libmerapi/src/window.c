@@ -131,13 +131,17 @@ static int reserve_metadata(struct merapi_window* window, uint64_t bytes, struct
                      bytes, window->path, strerror(-status));
 }
 
+/* Give whole pages of a file back: they read as zeros then. False on a device, and where a file system has no holes. */
+static bool make_hole(struct merapi_window* window, uint64_t offset, uint64_t length) {
+  return !window->transport->devdax &&
+         fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)offset, (off_t)length) == 0;
+}
+
 /* What the program of the window's former life has left in its heap: memory that nobody uses, for whoever reads the
- * file. A file system that makes no holes keeps it, as the memory of a device does. */
+ * file. Where there are no holes it stays. */
 static void forget_heap(struct merapi_window* window) {
   const uint64_t start = window->layout.area[MERAPI_AREA_HEAP].offset;
-  if (!window->transport->devdax)
-    (void)!fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)start,
-                     (off_t)(window->bytes - start));
+  (void)make_hole(window, start, window->bytes - start);
 }
 
 static int format(struct merapi_window* window, const struct merapi_geometry* geometry, struct merapi_error* error) {
@@ -388,8 +392,7 @@ int merapi_zero(struct merapi_window* window, uint64_t offset, uint64_t length) 
   if (length == 0) return 0;
   const uint64_t page = window->granularity;
   const uint64_t first = merapi_round_up(offset, page), last = (offset + length) / page * page;
-  if (!window->transport->devdax && last > first &&
-      fallocate(window->fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, (off_t)first, (off_t)(last - first)) == 0) {
+  if (last > first && make_hole(window, first, last - first)) {
     int status = zero_mapped(window, offset, first - offset);
     if (status == 0) status = zero_mapped(window, last, offset + length - last);
     return status;

@@ -15,9 +15,6 @@
 
 #include "precompiled.hpp"
 #include "classfile/javaClasses.hpp"
-#include "gc/g1/g1CollectedHeap.inline.hpp"
-#include "gc/g1/g1ConcurrentMark.hpp"
-#include "gc/g1/g1ConcurrentMarkBitMap.inline.hpp"
 #include "gc/g1/g1RegionToSpaceMapper.hpp"
 #include "gc/g1/heapRegion.hpp"
 #include "gc/g1/merapi/g1MerapiAdvice.hpp"
@@ -28,17 +25,14 @@
 #include "runtime/globals.hpp"
 #include "runtime/java.hpp"
 #include "runtime/os.hpp"
-#include "runtime/safepoint.hpp"
 #include "services/memTracker.hpp"
 #include "utilities/align.hpp"
 #include "utilities/formatBuffer.hpp"
 #include "utilities/globalDefinitions.hpp"
 
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
-#include <unistd.h>
 
 // How long a handshake may take before the cycle is marked on the CPU. A simulated tracer on a busy machine takes its
 // time; one that has not answered may be stopped, and costs each later cycle less.
@@ -63,27 +57,13 @@ G1MerapiWindow::G1MerapiWindow(merapi_window* window, const ReservedSpace& heap)
   _window(window),
   _heap_base(heap.base()),
   _heap_size(heap.size()),
+  _bitmaps(window, heap.base(), heap.size()),
   _configured(false),
   _unanswered(false)
-{
-  for (int i = 0; i < 2; i++) {
-    _bitmap_base[i] = NULL;
-    _bitmap_size[i] = 0;
-    _bitmap_private[i] = false;
-    _place_freed[i] = false;
-  }
-}
+{ }
 
-static merapi_area bitmap_area(int which) {
-  return which == 0 ? MERAPI_AREA_BITMAP0 : MERAPI_AREA_BITMAP1;
-}
-
-uint64_t G1MerapiWindow::area_offset(merapi_area area) const {
-  return G1MerapiLibrary::layout_of(_window)->area[area].offset;
-}
-
-int G1MerapiWindow::map(uint64_t offset, size_t size, char* base) {
-  int result = G1MerapiLibrary::map_fixed(_window, offset, size, base);
+int G1MerapiWindow::map(merapi_window* window, uint64_t offset, size_t size, char* base) {
+  int result = G1MerapiLibrary::map_fixed(window, offset, size, base);
   if (result != 0) {
     return result;
   }
@@ -100,15 +80,7 @@ int G1MerapiWindow::map(uint64_t offset, size_t size, char* base) {
 }
 
 bool G1MerapiWindow::contains(const char* start) const {
-  if (start >= _heap_base && start < _heap_base + _heap_size) {
-    return true;
-  }
-  for (int i = 0; i < 2; i++) {
-    if (start >= _bitmap_base[i] && start < _bitmap_base[i] + _bitmap_size[i]) {
-      return true;
-    }
-  }
-  return false;
+  return (start >= _heap_base && start < _heap_base + _heap_size) || _bitmaps.contains(start);
 }
 
 void G1MerapiWindow::note_committed(char* start, size_t size) {
@@ -162,20 +134,16 @@ void G1MerapiWindow::initialize(const ReservedSpace& heap) {
   }
   G1MerapiWindow* self = new G1MerapiWindow(window, heap);
   // First the bitmaps: the heap's reservation is untouched as long as there may be none.
-  result = self->map_bitmap(0);
-  if (result == 0) {
-    result = self->map_bitmap(1);
-  }
+  result = self->_bitmaps.map();
   if (result != 0) {
     log_warning(gc, merapi)("Marking stays on the CPU: cannot map the mark bitmaps of window %s: %s", MerapiWindow,
                             os::strerror(-result));
-    self->unmap_bitmaps();
     delete self;
     G1MerapiLibrary::close(window);
     return;
   }
-  uint64_t offset = self->area_offset(MERAPI_AREA_HEAP);
-  result = self->map(offset, heap.size(), heap.base());
+  uint64_t offset = G1MerapiLibrary::layout_of(window)->area[MERAPI_AREA_HEAP].offset;
+  result = map(window, offset, heap.size(), heap.base());
   if (result != 0) {
     // The reservation may be damaged now: there is no heap to go on with.
     vm_exit_during_initialization(err_msg("Could not map the heap at offset " UINT64_FORMAT " of window %s: %s",
@@ -203,9 +171,9 @@ void G1MerapiWindow::print_on(outputStream* st) const {
               G1MerapiLibrary::kind_name(identity.kind), identity.pid);
   }
   st->print_cr(", generation " UINT64_FORMAT "%s", G1MerapiLibrary::generation(_window),
-               _bitmap_private[0] && _bitmap_private[1]   ? "; both bitmaps are private"
-               : _bitmap_private[0] || _bitmap_private[1] ? "; one bitmap is private"
-                                                          : "");
+               is_private(0) && is_private(1)   ? "; both bitmaps are private"
+               : is_private(0) || is_private(1) ? "; one bitmap is private"
+                                                : "");
 }
 
 ReservedSpace G1MerapiWindow::heap_space(const ReservedSpace& heap) {
@@ -215,34 +183,13 @@ ReservedSpace G1MerapiWindow::heap_space(const ReservedSpace& heap) {
   return G1MerapiSpace(heap);
 }
 
-int G1MerapiWindow::map_bitmap(int which) {
-  const merapi_area_desc* desc = &G1MerapiLibrary::layout_of(_window)->area[bitmap_area(which)];
-  size_t mapped = align_up(G1CMBitMap::compute_size(_heap_size), (size_t)MERAPI_MAPPED_ALIGNMENT);
-  ReservedSpace reserved(mapped, MERAPI_MAPPED_ALIGNMENT, os::vm_page_size());
-  if (!reserved.is_reserved()) {
-    return -ENOMEM;
-  }
-  _bitmap_base[which] = reserved.base();
-  _bitmap_size[which] = mapped;
-  int result = G1MerapiLibrary::zero(_window, desc->offset, desc->size);
-  return result != 0 ? result : map(desc->offset, mapped, reserved.base());
-}
-
-void G1MerapiWindow::unmap_bitmaps() {
-  for (int i = 0; i < 2; i++) {
-    if (_bitmap_base[i] != NULL) {
-      os::release_memory(_bitmap_base[i], _bitmap_size[i]);
-    }
-  }
-}
-
 G1RegionToSpaceMapper* G1MerapiWindow::bitmap_storage(int which, size_t size, size_t translation_factor) {
   if (_instance == NULL) {
     return NULL;
   }
-  guarantee(size <= G1MerapiLibrary::layout_of(_instance->_window)->area[bitmap_area(which)].size,
-            "bitmap area too small");
-  G1MerapiSpace space(_instance->_bitmap_base[which], _instance->_bitmap_size[which]);
+  const G1MerapiBitmaps& bitmaps = _instance->_bitmaps;
+  guarantee(size <= bitmaps.capacity(which), "bitmap area too small");
+  G1MerapiSpace space(bitmaps.base(which), bitmaps.size(which));
   // As G1CollectedHeap::create_aux_memory_mapper says it; the window decides on pages.
   os::trace_page_sizes_for_requested_size(which == 0 ? "Prev Bitmap" : "Next Bitmap", size, os::vm_page_size(),
                                           os::vm_page_size(), space.base(), space.size());
@@ -297,174 +244,24 @@ bool G1MerapiWindow::ensure_attached(merapi_error* error) {
   return true;
 }
 
-// Copies what G1 reads of the previous bitmap: of each region in use the marks
-// below its previous limit. Above it every object is live and no bit is set or
-// looked at; the bits of a region that is not in use are cleared when it comes
-// into use, unless it never was, and then they are expected to be zero. All of
-// them stay untouched pages of the new memory, and holes in the window stay
-// holes: neither time nor memory follows the size of the reserved heap.
-class G1MerapiCopyMarks : public HeapRegionClosure {
-  const char* _from;
-  char*       _to;
-  char*       _heap_base;
-public:
-  G1MerapiCopyMarks(const char* from, char* to, char* heap_base) : _from(from), _to(to), _heap_base(heap_base) { }
-
-  virtual bool do_heap_region(HeapRegion* region) {
-    // Bytes of heap that a byte of the bitmap stands for; a region is a multiple of it.
-    size_t factor = G1CMBitMap::heap_map_factor();
-    size_t first = (size_t)((char*)region->bottom() - _heap_base);
-    size_t limit = (size_t)((char*)region->prev_top_at_mark_start() - _heap_base);
-    assert(is_aligned(first, factor), "regions share no byte of a bitmap");
-    size_t begin = first / factor;
-    size_t end = align_up(limit, factor) / factor;
-    memcpy(_to + begin, _from + begin, end - begin);
-    return false;
-  }
-};
-
-// A file in memory; -1 if there can be none. Its pages count when they are first
-// used. Where the system promises no more memory than it has, shared memory without
-// a file counts as a whole when it is mapped, whatever MAP_NORESERVE says
-// (vm.overcommit_memory=2).
-static int memory_file(size_t size) {
-  int file = ::memfd_create("merapi-bitmap", MFD_CLOEXEC);
-  if (file >= 0 && ::ftruncate(file, (off_t)size) != 0) {
-    ::close(file);
-    return -1;
-  }
-  return file;
-}
-
-// New memory, at this place or, for NULL, anywhere. What was mapped at the place
-// is replaced in one step, which needs no address space beside it. It is private
-// in that nobody else has it. To the system it is shared memory, as the window's
-// was: a private mapping is data of the process, of which there may be no more
-// than so much (ulimit -d), and what bitmaps took of that, threads would lack.
-static char* private_memory(char* place, size_t size) {
-  int file = memory_file(size);
-  int flags = MAP_SHARED | (place == NULL ? 0 : MAP_FIXED) | (file < 0 ? MAP_ANONYMOUS | MAP_NORESERVE : 0);
-  void* memory = ::mmap(place, size, PROT_READ | PROT_WRITE, flags, file, 0);
-  if (file >= 0) {
-    ::close(file);
-  }
-  if (memory == MAP_FAILED) {
-    return NULL;
-  }
-  ::madvise(memory, size, MADV_DONTFORK);
-  return (char*)memory;
-}
-
-bool G1MerapiWindow::make_next_private(int which) {
-  if (private_memory(_bitmap_base[which], _bitmap_size[which]) == NULL) {
-    return false;
-  }
-  _bitmap_private[which] = true;
-  _place_freed[which] = false;
-  return true;
-}
-
-static void copy_marks(const char* from, char* to, char* heap_base) {
-  G1MerapiCopyMarks copy(from, to, heap_base);
-  G1CollectedHeap::heap()->heap_region_iterate(&copy);
-}
-
-bool G1MerapiWindow::make_previous_private(int which, char* clear) {
-  size_t size = _bitmap_size[which];
-  char* base = _bitmap_base[which];
-  char* memory = private_memory(NULL, size);
-  bool moved = false;
-  if (memory != NULL) {
-    // It is filled before it replaces the window's pages.
-    copy_marks(base, memory, _heap_base);
-    moved = ::mremap(memory, size, size, MREMAP_MAYMOVE | MREMAP_FIXED, base) != MAP_FAILED;
-  }
-  if (!moved) {
-    // No address space is left (ulimit -v), or hardly a mapping (vm.max_map_count), of which a move takes more than a
-    // replacement: by way of the other bitmap, twice the work. Nobody reads either meanwhile.
-    if (clear == NULL) {
-      return false;
-    }
-    if (memory != NULL) {
-      // What would not be moved may have left nothing at its destination.
-      copy_marks(memory, clear, _heap_base);
-      ::munmap(memory, size);
-    } else {
-      copy_marks(base, clear, _heap_base);
-    }
-    if (private_memory(base, size) == NULL) {
-      return false;
-    }
-    copy_marks(clear, base, _heap_base);
-    if (private_memory(clear, size) == NULL) {
-      return false;
-    }
-  }
-  _bitmap_private[which] = true;
-  _place_freed[which] = false;
-  return true;
-}
-
-int G1MerapiWindow::clear_place(int which) {
-  merapi_area area = bitmap_area(which);
-  return G1MerapiLibrary::zero(_window, area_offset(area), G1MerapiLibrary::layout_of(_window)->area[area].size);
-}
-
-void G1MerapiWindow::free_places() {
-  // An expander's memory stays where it is, and to clear it here would be in vain.
-  const char* transport = G1MerapiLibrary::transport_name(_window);
-  if (strcmp(transport, "device") != 0 && strcmp(transport, "file") != 0) {
-    return;
-  }
-  for (int which = 0; which < 2; which++) {
-    if (_bitmap_private[which] && !_place_freed[which]) {
-      // What goes wrong shows when the bitmap is to return.
-      clear_place(which);
-      _place_freed[which] = true;
-    }
-  }
-}
-
 bool G1MerapiWindow::revoke(int next) {
-  assert(SafepointSynchronize::is_at_safepoint(), "bitmaps change under nobody");
   G1MerapiLibrary::revoke(_window);
-  int previous = 1 - next;
-  assert(_bitmap_size[next] == _bitmap_size[previous], "one takes in the other's marks");
-  bool dropped = !_bitmap_private[next];
-  if ((dropped && !make_next_private(next)) ||
-      (!_bitmap_private[previous] && !make_previous_private(previous, dropped ? _bitmap_base[next] : NULL))) {
-    vm_exit_out_of_memory(_bitmap_size[next], OOM_MMAP_ERROR, "private mark bitmap after a device failure");
-  }
-  return dropped;
+  return _bitmaps.leave(next);
 }
 
 bool G1MerapiWindow::prepare_return(int which) {
   merapi_error error;
   if (!ensure_attached(&error)) {
     log_debug(gc, merapi)("The next bitmap stays private: %s", error.message);
-    free_places();
+    _bitmaps.free_places();
     return false;
   }
   // The device has answered a new generation and holds no cycle: it writes no
   // bitmap, so the window's pages can be cleared and shown again.
-  int result = clear_place(which);
+  int result = _bitmaps.clear_place(which);
   if (result != 0) {
     log_warning(gc, merapi)("The next bitmap stays private: %s", os::strerror(-result));
     return false;
   }
   return true;
-}
-
-void G1MerapiWindow::return_bitmap(int which) {
-  int result = map(area_offset(bitmap_area(which)), _bitmap_size[which], _bitmap_base[which]);
-  if (result != 0) {
-    log_warning(gc, merapi)("The next bitmap stays private: %s", os::strerror(-result));
-    // A mapping that failed may have left nothing in its place. The bitmap is all clear, as new memory is.
-    if (private_memory(_bitmap_base[which], _bitmap_size[which]) == NULL) {
-      vm_exit_out_of_memory(_bitmap_size[which], OOM_MMAP_ERROR, "private mark bitmap that cannot return to the window");
-    }
-    return;
-  }
-  _bitmap_private[which] = false;
-  log_info(gc, merapi)("Bitmap %d is in the window again", which);
 }

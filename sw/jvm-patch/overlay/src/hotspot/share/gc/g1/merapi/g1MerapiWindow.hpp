@@ -16,57 +16,33 @@
 #ifndef SHARE_GC_G1_MERAPI_G1MERAPIWINDOW_HPP
 #define SHARE_GC_G1_MERAPI_G1MERAPIWINDOW_HPP
 
+#include "gc/g1/merapi/g1MerapiBitmaps.hpp"
 #include "gc/g1/merapi/g1MerapiLibrary.hpp"
 #include "memory/allocation.hpp"
 #include "memory/virtualspace.hpp"
 
-class G1CMBitMap;
 class G1RegionToSpaceMapper;
 
-// The JVM's side of a window: where heap and mark bitmaps lie in it, and which
-// of the bitmaps' addresses show the window at this time.
+// The JVM's side of a window: heap and mark bitmaps in it, its configuration, and
+// the device that answers there.
 //
 // Heap and bitmaps are `special` spaces: their memory is mapped here, once,
 // over an ordinary reservation. The ordinary commit would map anonymous memory
 // over the window; committing and uncommitting is accounted here instead, and
 // uncommitted heap is given back where the window's memory can be.
-//
-// A bitmap is either in the window (a device may write it) or private (after
-// a revocation: memory of the JVM alone with the same marks at the same
-// addresses). Private bitmaps return one by one, each when it is the cleared
-// next bitmap and a device has answered a new handshake.
 class G1MerapiWindow : public CHeapObj<mtGC> {
-  merapi_window* _window;
-  char*          _heap_base;
-  size_t         _heap_size;
-  char*          _bitmap_base[2];   // by storage: 0 the initial prev, 1 the initial next bitmap
-  size_t         _bitmap_size[2];   // mapped bytes, a multiple of MERAPI_MAPPED_ALIGNMENT
-  bool           _bitmap_private[2];
-  bool           _place_freed[2];     // of a private bitmap: its place in the window
-  bool           _configured;
-  bool           _unanswered;       // the last handshake took all its time
+  merapi_window*  _window;
+  char*           _heap_base;
+  size_t          _heap_size;
+  G1MerapiBitmaps _bitmaps;
+  bool            _configured;
+  bool            _unanswered;      // the last handshake took all its time
 
   static G1MerapiWindow* _instance;
 
   G1MerapiWindow(merapi_window* window, const ReservedSpace& heap);
 
-  uint64_t area_offset(merapi_area area) const;
-  // Maps the window from `offset` on over [base, base + size); 0 or a negative errno.
-  int map(uint64_t offset, size_t size, char* base);
-  // Places bitmap `which`, all clear, in the window; 0 or a negative errno.
-  int map_bitmap(int which);
-  void unmap_bitmaps();
   bool contains(const char* start) const;
-  // Take a bitmap out of the window: the next one all clear, the previous one with
-  // its marks. `clear` is that next one, or NULL if something is in it.
-  bool make_next_private(int which);
-  bool make_previous_private(int which, char* clear);
-  // Clears the place of bitmap `which`, where it can by a hole; 0 or a negative errno.
-  int clear_place(int which);
-  // No device answers: what private bitmaps have left in a window of files or shared
-  // memory goes back to the system, once. A device that wakes meanwhile fills some
-  // pages again, which are cleared before the bitmap returns.
-  void free_places();
 
 public:
   // Opens the window that -XX:MerapiWindow names and places bitmaps and the
@@ -74,6 +50,10 @@ public:
   // says why, and the JVM goes on without a window; only a heap that is mapped in
   // part ends it.
   static void initialize(const ReservedSpace& heap);
+
+  // Maps the window from `offset` on over [base, base + size), which processes forked from
+  // this one do not have; 0 or a negative errno.
+  static int map(merapi_window* window, uint64_t offset, size_t size, char* base);
 
   // NULL when there is no window.
   static G1MerapiWindow* instance() { return _instance; }
@@ -101,7 +81,7 @@ public:
   // Size, name, device, and which bitmaps are elsewhere.
   void print_on(outputStream* st) const;
 
-  bool is_private(int which) const { return _bitmap_private[which]; }
+  bool is_private(int which) const { return _bitmaps.is_private(which); }
   // At a safepoint: ends the generation, then takes both bitmaps out of the
   // window. `next` is the bitmap under construction. Returns whether its contents
   // were dropped, so that it is all clear; a bitmap that was private keeps them.
@@ -111,7 +91,7 @@ public:
   bool prepare_return(int which);
   // Maps the place that was prepared in place of the private bitmap, which is all clear and not
   // in use by marking. In the suspendible thread set.
-  void return_bitmap(int which);
+  void return_bitmap(int which) { _bitmaps.return_bitmap(which); }
 };
 
 #endif // SHARE_GC_G1_MERAPI_G1MERAPIWINDOW_HPP

@@ -51,6 +51,9 @@ class TracerCore(p: TracerParameters) extends Module {
   private def all(xs: Seq[Bool]): Bool = xs.reduce(_ && _)
   private def any(xs: Seq[Bool]): Bool = xs.reduce(_ || _)
   private def late(x: Bool): Bool      = RegNext(x, false.B)
+  // Whether all rested a cycle before. With many lanes each is asked on its own: the ways that lead here are long.
+  private def rested(kinds: Seq[Seq[Bool]]): Bool =
+    if (p.wide) all(kinds.flatten.map(late)) else late(all(kinds.map(all)))
 
   val lanes = Seq.tabulate(p.lanes)(i => Module(new ScanLane(p)).suggestName(s"lane_$i"))
   val filters = Seq.tabulate(p.lanes * p.scanPorts)(i =>
@@ -76,7 +79,7 @@ class TracerCore(p: TracerParameters) extends Module {
   val hold = stop || RegNext(sweep.io.busy && !released, false.B)
 
   // Lanes are the first that come to rest. What they have counted is written while filters and banks end.
-  private val lanesQuiet = late(all(lanes.map(_.io.quiet)))
+  private val lanesQuiet = rested(Seq(lanes.map(_.io.quiet)))
   private val drain      = late(io.orders.drain)
   private val flushLive  = late(drain && late(stop) && lanesQuiet)
 
@@ -230,8 +233,7 @@ class TracerCore(p: TracerParameters) extends Module {
   // Of two cycles before, all three: what was quiet and held still is, and who finds nothing left sees the flags of the
   // same cycle; while one is looked for, something is left.
   private val lanesEmpty = late(all(lanes.map(_.io.empty)))
-  // With many banks each is asked on its own: the way from what stands before a bank is long.
-  private val othersPass = if (p.wide) all(others.flatten.map(late)) else late(all(others.map(all)))
+  private val othersPass = rested(others)
   io.status.quiet := late(
     lanesQuiet && othersPass &&
       late(stop && all(stores.map(_.io.quiet)) && sweep.io.quiet && clearer.io.quiet)

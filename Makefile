@@ -15,6 +15,15 @@ SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
 MAKEFLAGS += --no-builtin-rules
+# -j is for the compilers that these targets start. Two targets at once would make the same files twice, or what they need
+# before it is installed.
+ifeq ($(filter rtl-archives,$(MAKECMDGOALS)),)
+.NOTPARALLEL:
+endif
+# Maven and Mill take JAVA_HOME as it is; one that names no JDK is left out.
+ifneq ($(shell [ -z "$${JAVA_HOME:-}" ] || [ -x "$$JAVA_HOME/bin/java" ] || echo stale),)
+unexport JAVA_HOME
+endif
 
 # What a variable holds is looked at before anything is built; $(1): its name. What it may not hold ends make.
 expect_number = $(if $(filter-out 1,$(words $($(1)))$(filter-out $(shell seq 1024),$($(1)))),\
@@ -58,7 +67,9 @@ JDK := build/jdk/image
 
 # First in the command of a step that two makes in one clone must not take at once; as `exclusive` of tools/common.py.
 one_at_a_time = mkdir -p build/locks; exec 9> build/locks/$(1); \
-  flock -n 9 || { echo "waiting for another process in '$(1)'"; flock 9; };
+  flock -n 9 || { echo "waiting for another process in '$(1)'" >&2; flock 9; };
+# A line that names MAKE is executed under make -n, too, in folders that nobody has made; this ends it.
+unless_dry = $(if $(findstring n,$(filter-out --%,-$(firstword $(MAKEFLAGS)))),exit 0;)
 
 .PHONY: help
 help: ## print this list

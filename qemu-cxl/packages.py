@@ -15,7 +15,7 @@ import tomllib
 from pathlib import Path
 
 import apt_root
-from common import CACHE, Progress, fail, say
+from common import CACHE, CACHE_LOCKS, Progress, exclusive, fail, say
 
 HERE = Path(__file__).resolve().parent
 TREES = ("host", "kernel", "compiler", "guest")
@@ -94,8 +94,16 @@ def deb_of(debs, name, version):
 def tree(name):
     """The unpacked tree `name`, made when it is not there; packages.json in its folder says what it holds."""
     path = tree_path(name)
-    if (path / "packages.json").exists():
-        return path
+    if not (path / "packages.json").exists():
+        with exclusive(path.name, CACHE_LOCKS):
+            # Another clone may have made it meanwhile.
+            if not (path / "packages.json").exists():
+                unpack(name, path)
+    return path
+
+
+def unpack(name, path):
+    """Make the tree `name` at `path`; of a process that is alone."""
     recipe = wanted()[name]
     say(f"{name}: looking up {' '.join(recipe['packages'])} in Debian {recipe['suite']}")
     root = apt_root.AptRoot(recipe["suite"])
@@ -122,7 +130,6 @@ def tree(name):
     apt_root.record(STORE / "inputs.json", files, recipe["suite"])
     (part / "packages.json").write_text(json.dumps(packages, indent=1, sort_keys=True) + "\n")
     part.rename(path)
-    return path
 
 
 def loader_command(root, program, *arguments, name=None):

@@ -15,14 +15,13 @@ went into a build can be named later.
 """
 
 import argparse
-import hashlib
 import json
 import re
 import subprocess
 import sys
 from pathlib import Path
 
-from common import CACHE
+from common import CACHE, CACHE_LOCKS, exclusive, sha256, write_whole
 
 
 def fail(message):
@@ -67,7 +66,8 @@ def keyring():
 
 
 class AptRoot:
-    """One private apt root for one suite (state, lists and cache of its own)."""
+    """One private apt root for one suite (state, lists and cache of its own), of all clones that share the cache: apt
+    refuses the second of two processes in one root, so each command waits for those of others."""
 
     def __init__(self, suite):
         self.suite = suite
@@ -87,17 +87,24 @@ class AptRoot:
                 lines.append(f"deb {option}{uri} {name} main")
                 lines.append(f"deb-src {option}{uri} {name} main")
         text = "\n".join(lines) + "\n"
-        stale = not self.sources.exists() or self.sources.read_text() != text
-        self.sources.write_text(text)
-        if stale or not any((self.dir / "state/lists").glob("*Packages*")):
-            self.run("apt-get", "update", "-q")
+        with self.alone():
+            stale = not self.sources.exists() or self.sources.read_text() != text
+            if stale or not any((self.dir / "state/lists").glob("*Packages*")):
+                # Known by their name when their lists are there.
+                part = self.sources.with_name("sources.part")
+                part.write_text(text)
+                self.execute("apt-get", "update", "-q", sources=part)
+                part.rename(self.sources)
 
-    def options(self):
+    def alone(self):
+        return exclusive(f"apt-{self.suite}", CACHE_LOCKS)
+
+    def options(self, sources):
         pairs = {
             "Dir::State": self.dir / "state",
             "Dir::State::status": self.dir / "state/status",
             "Dir::Cache": self.dir / "cache",
-            "Dir::Etc::sourcelist": self.sources,
+            "Dir::Etc::sourcelist": sources,
             "Dir::Etc::sourceparts": "-",
             "Dir::Etc::preferencesparts": self.dir / "etc/preferences.d",
             "APT::Sandbox::User": "",
@@ -105,12 +112,18 @@ class AptRoot:
         }
         return [x for k, v in pairs.items() for x in ("-o", f"{k}={v}")]
 
-    def run(self, tool, *args, cwd=None, retry=True):
+    def run(self, tool, *args, cwd=None):
         """Run an apt tool on this root; once more after an update when a version vanished."""
-        done = subprocess.run([tool, *self.options(), *args], cwd=cwd, capture_output=True, text=True)
+        with self.alone():
+            return self.execute(tool, *args, cwd=cwd)
+
+    def execute(self, tool, *args, cwd=None, retry=True, sources=None):
+        """As `run`, of a process that is alone."""
+        command = [tool, *self.options(sources or self.sources), *args]
+        done = subprocess.run(command, cwd=cwd, capture_output=True, text=True)
         if done.returncode and retry and args[0] != "update":
-            self.run("apt-get", "update", "-q")
-            return self.run(tool, *args, cwd=cwd, retry=False)
+            self.execute("apt-get", "update", "-q")
+            return self.execute(tool, *args, cwd=cwd, retry=False)
         if done.returncode:
             fail(
                 f"'{tool} {' '.join(args)}' on suite {self.suite} failed; "
@@ -126,13 +139,15 @@ class AptRoot:
 
 
 def record(path, files, suite):
-    """Append what was taken to the JSON record at `path` (replacing older entries of the name)."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    entries = json.loads(path.read_text()) if path.exists() else {}
-    for file in files:
-        digest = hashlib.sha256(file.read_bytes()).hexdigest()
-        entries[file.name] = {"from": f"debian {suite}", "sha256": digest}
-    path.write_text(json.dumps(entries, indent=1, sort_keys=True) + "\n")
+    """Append what was taken to the JSON record at `path` (replacing older entries of the name). It is for people to
+    read: one that cannot be read begins anew."""
+    new = {file.name: {"from": f"debian {suite}", "sha256": sha256(file)} for file in files}
+    with exclusive("record", CACHE_LOCKS):
+        try:
+            entries = json.loads(path.read_text())
+        except (FileNotFoundError, ValueError):
+            entries = {}
+        write_whole(path, (json.dumps(entries | new, indent=1, sort_keys=True) + "\n").encode())
 
 
 def arguments(words=None):
@@ -183,7 +198,7 @@ def main():
         if args.verb == "unpack":
             subprocess.run(["dpkg", "-x", file, args.dest], check=True)
         else:
-            (args.dest / file.name).write_bytes(file.read_bytes())
+            write_whole(args.dest / file.name, file.read_bytes())
     print(f"{len(files)} package(s) of {args.suite} in {args.dest} ({len(set(debs.iterdir()) - have)} new)")
 
 

@@ -30,6 +30,7 @@ def libraries():
     if folder.exists() and stamp.exists() and stamp.read_text() == state:
         return
     say("fetching the Java libraries of sim/apps")
+    stamp.unlink(missing_ok=True)
     shutil.rmtree(folder, ignore_errors=True)
     command = ["mvn", "--quiet", "--batch-mode", "-f", APPS / "pom.xml", COPY, "-DincludeScope=runtime"]
     command.append(f"-DoutputDirectory={folder}")
@@ -50,6 +51,7 @@ def classes():
     if folder.exists() and stamp.exists() and stamp.read_text() == state:
         return
     say("compiling sim/apps")
+    stamp.unlink(missing_ok=True)  # a compiler that ends with an error has written some of the classes
     shutil.rmtree(folder, ignore_errors=True)
     # The class files run on the patched and on the unpatched JDK alike.
     javac = base_folder() / "bin/javac"

@@ -155,7 +155,7 @@ def libjvm(variant, jobs, force):
         return found
     with exclusive(f"jdk-{variant}"):
         tree = Tree(variant)
-        tree.unpack()
+        tree.unpack(force)
         wanted = None
         # Sources that are edited during the build are built once more, which is quick; the key must fit the result.
         while wanted != key(variant):

@@ -15,6 +15,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 BUILD = ROOT / "build"
 CACHE = Path(os.environ.get("MERAPI_CACHE") or Path.home() / ".cache" / "merapi").absolute()
+CACHE_LOCKS = CACHE / "locks"
 
 
 def fail(message):
@@ -112,25 +113,30 @@ def expect_built(paths):
 
 
 @contextlib.contextmanager
-def exclusive(name):
-    """One process at a time in the step `name`; a second one waits and says so."""
-    folder = BUILD / "locks"
+def exclusive(name, folder=BUILD / "locks"):
+    """One process at a time in the step `name` of this clone, or of all that share CACHE_LOCKS; a second one waits and
+    says so on standard error: what a tool answers may be on the other one."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / name, "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            say(f"waiting for another process in '{name}'")
+            print(f"waiting for another process in '{name}'", file=sys.stderr, flush=True)
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
+
+
+def write_whole(path, data):
+    """Write bytes so that whoever is interrupted, or finds no room, leaves the file as it was."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(path.name + ".part")
+    part.write_bytes(data)
+    part.replace(path)
 
 
 def write_if_changed(path, data):
     """Write bytes unless the file has them already (so that make sees no change). Returns True when written."""
     if path.is_file() and not path.is_symlink() and path.read_bytes() == data:
         return False
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_name(path.name + ".part")
-    part.write_bytes(data)
-    part.replace(path)
+    write_whole(path, data)
     return True

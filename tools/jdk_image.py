@@ -17,7 +17,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 
-from common import BUILD, ROOT, exclusive, fail, inputs, say, sha256, write_if_changed
+from common import BUILD, ROOT, exclusive, fail, inputs, say, sha256, write_if_changed, write_whole
 from jdk_source import debian_files
 
 # Increment when the recipe below changes, so that existing folders are made again.
@@ -42,6 +42,7 @@ def unpack_base():
     if base.exists() and stamp.exists() and json.loads(stamp.read_text()) == state:
         return base
     say("unpacking the JDK's class library and tools")
+    stamp.unlink(missing_ok=True)
     part = BUILD / "jdk/debian.part"
     for folder in (part, base):
         shutil.rmtree(folder, ignore_errors=True)
@@ -104,8 +105,7 @@ def replace_in_jmod(path, entries):
             target.writestr(info, source.read(info) if data is None else data)
         for name in sorted(set(entries) - names):
             target.writestr(name, entries[name])
-    path.unlink()
-    path.write_bytes(JMOD_MAGIC + out.getvalue())
+    write_whole(path, JMOD_MAGIC + out.getvalue())
 
 
 def module_hash(path):

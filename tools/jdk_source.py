@@ -16,7 +16,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import BUILD, CACHE, ROOT, fail, inputs, say, sha256, write_if_changed
+from common import BUILD, CACHE, CACHE_LOCKS, ROOT, exclusive, fail, inputs, say, sha256, write_if_changed
 
 PATCHES = ROOT / "sw/jvm-patch/patches"
 OVERLAY = ROOT / "sw/jvm-patch/overlay"
@@ -25,32 +25,52 @@ HEADERS = ROOT / "sw/libmerapi/include/merapi"
 HEADERS_IN_JDK = Path("src/hotspot/share/merapi")
 
 
+def is_intact(path, expected):
+    """Whether the file is there with this SHA-256; one that was looked at is not read again."""
+    if not path.exists():
+        return False
+    checked, state = path.with_name(path.name + ".ok"), f"{path.stat().st_size} {path.stat().st_mtime_ns}"
+    if checked.exists() and checked.read_text() == state:
+        return True
+    if sha256(path) != expected:
+        return False
+    checked.write_text(state)
+    return True
+
+
 def debian_files(kind, verb):
-    """Paths of the JDK's Debian files ('source_files' or 'binary_files'), fetched when missing, always checked."""
+    """Paths of the JDK's Debian files ('source_files' or 'binary_files'), fetched when missing, always checked. What an
+    interrupted download left under a file's name is fetched again."""
     jdk = inputs()["jdk"]
-    folder = CACHE / "src"
-    paths = [folder / name for name in jdk[kind]]
-    if not all(path.exists() for path in paths):
-        say(f"fetching {', '.join(p.name for p in paths)}")
-        names = [jdk["source"]] if verb == "source" else [p.name.split("_")[0] for p in paths]
-        packages = [f"{name}={jdk['version']}" for name in names]
-        tool = [sys.executable, str(ROOT / "tools/apt_root.py"), verb, "--suite", jdk["suite"], "--dest", str(folder)]
-        if subprocess.run([*tool, *packages]).returncode:
-            fail(f"expected {' '.join(packages)} in Debian {jdk['suite']}; see the message above")
-    for path in paths:
-        if not path.exists():
-            fail(f"expected {path}, found nothing after fetching; has {jdk['suite']} moved on from {jdk['version']}?")
-        checked, state = path.with_name(path.name + ".ok"), f"{path.stat().st_size} {path.stat().st_mtime_ns}"
-        if checked.exists() and checked.read_text() == state:
-            continue
-        found = sha256(path)
-        if found != jdk[kind][path.name]:
-            fail(
-                f"{path}: expected SHA-256 {jdk[kind][path.name]} (tools/inputs.toml), found {found}; "
-                "delete the file to fetch it again"
-            )
-        checked.write_text(state)
+    paths = [CACHE / "src" / name for name in jdk[kind]]
+
+    def missing():
+        return [path for path in paths if not is_intact(path, jdk[kind][path.name])]
+
+    if missing():
+        with exclusive("jdk-files", CACHE_LOCKS):
+            if lacking := missing():
+                fetch(lacking, paths, verb)
+            for path in missing():
+                found = f"one with SHA-256 {sha256(path)}" if path.exists() else "nothing"
+                fail(
+                    f"{path}: expected a file with SHA-256 {jdk[kind][path.name]} (tools/inputs.toml), found {found} "
+                    f"after fetching; has {jdk['suite']} moved on from {jdk['version']}?"
+                )
     return paths
+
+
+def fetch(lacking, paths, verb):
+    """Fetch the files at `lacking` anew with those of their package or packages, `paths`."""
+    jdk = inputs()["jdk"]
+    say(f"fetching {', '.join(p.name for p in lacking)}")
+    for path in lacking:
+        path.unlink(missing_ok=True)
+    names = [jdk["source"]] if verb == "source" else [p.name.split("_")[0] for p in paths]
+    packages = [f"{name}={jdk['version']}" for name in names]
+    tool = [sys.executable, str(ROOT / "tools/apt_root.py"), verb, "--suite", jdk["suite"]]
+    if subprocess.run([*tool, "--dest", str(CACHE / "src"), *packages]).returncode:
+        fail(f"expected {' '.join(packages)} in Debian {jdk['suite']}; see the message above")
 
 
 def patch_files():
@@ -85,18 +105,38 @@ class Tree:
         self.pristine = self.dir / "pristine"
         self.state_file = self.dir / "synced.json"
 
-    def unpack(self):
-        """Unpack the release unless the tree exists."""
+    def unpack(self, force=False):
+        """Unpack the release unless its tree exists; that of another release gives way with all that was made of it."""
+        release, stamp = inputs()["jdk"]["source_files"], self.dir / "release.json"
         if (self.src / "configure").exists():
-            return
+            # A tree without a stamp is of a time when it was not kept.
+            if not stamp.exists() or json.loads(stamp.read_text()) == release:
+                write_if_changed(stamp, json.dumps(release).encode())
+                return
+            if not force and (edited := self.edited()):
+                fail(
+                    f"{self.src} is of another release than tools/inputs.toml names, and these files in it were edited "
+                    f"by hand; carry the edits over (build_jdk.py diff) or start with --force: {', '.join(edited)}"
+                )
+        stamp.unlink(missing_ok=True)
+        for made in (self.src, self.pristine, self.dir / "out"):
+            shutil.rmtree(made, ignore_errors=True)
+        for made in (self.state_file, self.dir / "configured.json"):
+            made.unlink(missing_ok=True)
         (tarball,) = debian_files("source_files", "source")
         say(f"unpacking the JDK's source into {self.src.relative_to(ROOT)}")
         part = self.dir / "src.part"
         shutil.rmtree(part, ignore_errors=True)
         part.mkdir(parents=True)
         subprocess.run(["tar", "-xf", tarball, "--strip-components=1", "-C", part], check=True)
-        shutil.rmtree(self.src, ignore_errors=True)
         part.rename(self.src)
+        write_if_changed(stamp, json.dumps(release).encode())
+
+    def edited(self):
+        """Files of patches and overlay that are not what `sync` made of them."""
+        before = json.loads(self.state_file.read_text()) if self.state_file.exists() else {}
+        now = {p: digest((self.src / p).read_bytes()) if (self.src / p).exists() else None for p in before}
+        return sorted(p for p in before if now[p] != before[p])
 
     def originals(self, paths):
         """{path: bytes as released, None when the release has no such file}; kept in `pristine`."""

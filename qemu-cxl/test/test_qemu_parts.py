@@ -8,6 +8,8 @@ import socket
 import stat
 import subprocess
 import sys
+import threading
+import time
 
 import bench_qemu
 import checkpatch
@@ -203,6 +205,27 @@ def test_archive_of_the_kernels_kind(tmp_path):
         "link": (stat.S_IFLNK | 0o777, b"bin/tool"),
         "text": (stat.S_IFREG | 0o644, b"abc"),
     }
+
+
+def test_a_tree_of_a_shared_cache_is_made_once(tmp_path, monkeypatch):
+    """Two clones that began together deleted each other's half-made tree, and kept what was left of it as whole."""
+    made = []
+
+    def unpack(name, path):
+        made.append(name)
+        path.mkdir()
+        time.sleep(0.5)
+        (path / "packages.json").write_text("{}")
+
+    monkeypatch.setattr(packages, "STORE", tmp_path)
+    monkeypatch.setattr(packages, "CACHE_LOCKS", tmp_path / "locks")
+    monkeypatch.setattr(packages, "unpack", unpack)
+    clones = [threading.Thread(target=packages.tree, args=("host",)) for _ in range(3)]
+    for clone in clones:
+        clone.start()
+    for clone in clones:
+        clone.join()
+    assert made == ["host"] and packages.tree("host") == packages.tree_path("host")
 
 
 def test_too_old_a_package_is_refused(capsys):

@@ -12,6 +12,7 @@ is missed (with --report-only: 0).
 import argparse
 import contextlib
 import json
+import math
 import os
 import platform
 import statistics
@@ -49,7 +50,7 @@ def median(values):
 def percentile(values, share):
     """Nearest-rank percentile; None of nothing."""
     ordered = sorted(values)
-    return ordered[min(len(ordered) - 1, int(share * len(ordered)))] if ordered else None
+    return ordered[max(0, math.ceil(share * len(ordered)) - 1)] if ordered else None
 
 
 class Bench:

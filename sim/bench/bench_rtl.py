@@ -93,7 +93,7 @@ def share(text):
 def parts(args):
     """What is measured and what measures, and the target of make that makes it."""
     found = {args.jdk / "bin/java": "jdk", args.jdk / "lib/server/libjvm.so": "jdk"}
-    found |= {BUILD / "apps/classes": "apps", windows.SOURCES: "apps"}
+    found |= dict.fromkeys([BUILD / "apps/classes", windows.CLASSES, windows.SOURCES], "apps")
     found |= dict.fromkeys([args.device_program, args.replay_program, args.age_program], "native")
     for preset in args.preset:
         found[simulation(preset)] = f"rtl-simulations RTL_SIMULATIONS={preset}:fast"

@@ -4,17 +4,19 @@
 import hashlib
 import json
 import re
+import shutil
 import statistics
 import subprocess
 import zipfile
 from pathlib import Path
 
 import measured_jvm
-from common import BUILD, say
+from common import BUILD, say, write_whole
 from device import Device
 from measured_jvm import BenchError
 
 FOLDER = BUILD / "bench/windows"
+CLASSES = BUILD / "apps/classes.sha256"  # of the programs
 SOURCES = BUILD / "apps/lib/h2-2.3.232-sources.jar"
 # What is live is to lie in old regions: objects in young ones are roots, which no device marks.
 FLAGS = ["-XX:+UseG1GC", "-XX:ConcGCThreads=1", "-XX:+ExplicitGCInvokesConcurrent", "-XX:MaxTenuringThreshold=0"]
@@ -30,8 +32,12 @@ def sources():
     """Folder with the Java sources that the compiler compiles."""
     folder = FOLDER / "h2-sources"
     if not folder.exists():
+        # Under its name when all of it is there: javac takes what there is.
+        part = folder.with_name(folder.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
         with zipfile.ZipFile(SOURCES) as archive:
-            archive.extractall(folder, [n for n in archive.namelist() if n.startswith("org/") and n.endswith(".java")])
+            archive.extractall(part, [n for n in archive.namelist() if n.startswith("org/") and n.endswith(".java")])
+        part.rename(folder)
     return folder
 
 
@@ -50,18 +56,25 @@ def programs(scale, index):
 
 
 def capture(name, kind, megabytes, arguments, tag, java, device_program):
-    """Save the window of a program at its second cycle, unless it is there; its description. G1's time for the heap is
-    the median over the saved cycle, marked on the CPU, and the same cycle of more runs without a window."""
+    """Save the window of a program at its second cycle, unless it is there, made by this JVM, these programs and these
+    arguments; its description. G1's time for the heap is the median over the saved cycle, marked on the CPU, and the
+    same cycle of more runs without a window."""
     image, description = FOLDER / f"{name}-{tag}.window", FOLDER / f"{name}-{tag}.json"
-    jvm = digest(java.parent.parent / "lib/server/libjvm.so")
+    heap = [f"-Xms{megabytes}m", f"-Xmx{megabytes}m"]
+    made_by = {
+        "jvm": digest(java.parent.parent / "lib/server/libjvm.so"),
+        "classes": CLASSES.read_text(),
+        "arguments": [*FLAGS, *heap, *arguments],
+        "cycle": CYCLE,
+        "runs": RUNS,
+    }
     if image.exists() and description.exists():
         found = json.loads(description.read_text())
-        if found.get("jvm") == jvm:
+        if found | made_by == found:
             return found
     say(f"saving the window of {name}")
     description.unlink(missing_ok=True)
     image.unlink(missing_ok=True)
-    heap = [f"-Xms{megabytes}m", f"-Xmx{megabytes}m"]
     with Device(device_program, "model", FOLDER) as device:
         flags = [f"-XX:MerapiWindow=device:{device.socket}", f"-XX:MerapiSaveImage={image}"]
         flags += [f"-XX:MerapiSaveImageCycle={CYCLE}", *heap]
@@ -84,10 +97,9 @@ def capture(name, kind, megabytes, arguments, tag, java, device_program):
         "image": image.name,
         "g1_ms": g1_ms(samples),
         "g1_samples": samples,
-        "jvm": jvm,
-        "arguments": arguments,
+        **made_by,
     }
-    description.write_text(json.dumps(found, indent=1) + "\n")
+    write_whole(description, (json.dumps(found, indent=1) + "\n").encode())
     return found
 
 

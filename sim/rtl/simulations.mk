@@ -45,7 +45,6 @@ rtl_verilate = echo "rtl: verilating $$* ($(1))"; \
   --cc -O3 --noassert --x-assign fast --x-initial fast -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT $(2) \
   --prefix V$$(subst -,_,$$*) --top-module Tracer --Mdir $(1) -I. --output-split 20000 --no-timing $$(call rtl_apart,$(1)) \
   -f filelist.f > $(1).log 2>&1 || { grep -m 20 Error $(1).log || tail -5 $(1).log; exit 1; }
-# The log goes on, since make -n executes the line that compiles, too.
 # $(1): kind, $(2): what makes its C++, $(3): what is made of that, $(4): the compiler's optimization, $(5): what must be there.
 define rtl_simulation_rule
 $(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RTL_VENV)/ready $$(rtl_sharing) $$(rtl_vectors) \
@@ -53,10 +52,10 @@ $(RTL_BUILD)/%/$(1)/ready: $(RTL_BUILD)/%/filelist.f sim/rtl/simulations.mk $(RT
 	@rm -rf $$(@D) && mkdir -p $$(@D)
 	@$(2)
 	@$(3)
-	@VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) $$(rtl_jobs) -f V$$(subst -,_,$$*).mk \
+	@$$(unless_dry) VERILATOR_ROOT=$$(rtl_verilator_root) $$(RTL_NICE) $$(MAKE) -C $$(@D) $$(rtl_jobs) -f V$$(subst -,_,$$*).mk \
 	  CXX=$$(RTL_FAST_CXX) $$(rtl_clang) \
 	  OPT_FAST="$$(RTL_FAST_FLAGS) $(4)" OPT_GLOBAL="$$(RTL_FAST_FLAGS) $(4)" OPT_SLOW="-std=c++20 -O0 -fPIC" \
-	  libV$$(subst -,_,$$*).a libverilated.a >> $$(@D)/make.log 2>&1 || { tail -20 $$(@D)/make.log; exit 1; }
+	  libV$$(subst -,_,$$*).a libverilated.a > $$(@D)/make.log 2>&1 || { tail -20 $$(@D)/make.log; exit 1; }
 	@touch $$@
 endef
 # By another name: make -n executes a line that names MAKE.
@@ -105,8 +104,11 @@ $(RTL_TOOLS)/dramsim3: | rtl-cargo
 # What an earlier run made and this one does not name stays as long as it is of these sources: whoever finds a simulation in
 # lib/ takes it for the present tracer.
 .PHONY: rtl-simulations
-rtl-simulations: setup $(rtl_simulation_ready) | $(RTL_TOOLS)/dramsim3
-rtl-simulations: ## build the simulated tracers of DEVICE=rtl and merapi-replay --rtl (RTL_SIMULATIONS=)
+rtl-simulations: setup ## build the simulated tracers of DEVICE=rtl and merapi-replay --rtl (RTL_SIMULATIONS=)
+	@$(call one_at_a_time,rtl) $(MAKE) --no-print-directory rtl-simulations-alone RTL_SIMULATIONS='$(RTL_SIMULATIONS)'
+
+.PHONY: rtl-simulations-alone
+rtl-simulations-alone: $(rtl_simulation_ready) | $(RTL_TOOLS)/dramsim3
 	@for made in $(RTL_BUILD)/lib/merapi-rtl-*.so; do \
 	  [ ! -e "$$made" ] || [ -z "$$(find $(RTL_SOURCES) $(RTL_PLUGIN_SOURCES) -newer "$$made" -print -quit)" ] || rm -f "$$made"; done
 	@echo "rtl: linking $(RTL_SIMULATIONS)"

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The assembled JDK folder is complete and agrees with itself."""
 
+import errno
 import json
 import subprocess
 import zipfile
@@ -87,6 +88,26 @@ def test_replacing_in_a_module_changes_its_hash_only_there(tmp_path):
     assert jdk_image.read_jmod(jmod).read("classes/a") == b"one"
     assert jdk_image.read_jmod(jmod).read("classes/b") == b"other"
     assert jdk_image.read_jmod(jmod).read("lib/d") == b"new"
+
+
+def test_a_module_is_replaced_whole_or_not(tmp_path, monkeypatch):
+    """One that was cut short ended every later build: the folder's stamp said that it was as it should be."""
+    jmod, archive = tmp_path / "m.jmod", tmp_path / "m.zip"
+    with zipfile.ZipFile(archive, "w") as file:
+        file.writestr("lib/c", "three")
+    jmod.write_bytes(jdk_image.JMOD_MAGIC + archive.read_bytes())
+
+    def full(path, data):
+        with open(path, "wb") as file:
+            file.write(data[:10])
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as disk, pytest.raises(OSError, match="No space"):
+        disk.setattr(Path, "write_bytes", full)
+        jdk_image.replace_in_jmod(jmod, {"lib/c": b"other"})
+    assert jdk_image.read_jmod(jmod).read("lib/c") == b"three"
+    jdk_image.replace_in_jmod(jmod, {"lib/c": b"other"})
+    assert jdk_image.read_jmod(jmod).read("lib/c") == b"other"
 
 
 def test_module_hash_is_javas(image):

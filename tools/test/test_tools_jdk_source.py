@@ -1,8 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """Patches and overlay reach the JDK's tree incrementally, and edits made by hand are not lost."""
 
+import hashlib
 import io
 import os
+import pathlib
+import subprocess
 import tarfile
 
 import jdk_source
@@ -32,9 +35,15 @@ class Sandbox:
         monkeypatch.setattr(jdk_source, "PATCHES", self.patches)
         monkeypatch.setattr(jdk_source, "OVERLAY", self.overlay)
         monkeypatch.setattr(jdk_source, "HEADERS", folder / "headers")
-        monkeypatch.setattr(jdk_source, "debian_files", lambda kind, verb: [tarball])
+        monkeypatch.setattr(jdk_source, "debian_files", lambda kind, verb: [self.release(kind, tarball)])
+        monkeypatch.setattr(jdk_source, "inputs", lambda: {"jdk": {"version": "17", "source_files": self.files}})
+        self.files, self.other = {"jdk.tar": "0"}, None
         self.tree = jdk_source.Tree("merapi")
         self.tree.unpack()
+
+    def release(self, kind, tarball):
+        assert kind == "source_files"
+        return self.other or tarball
 
     def text(self, name):
         return (self.tree.src / name).read_text()
@@ -115,3 +124,87 @@ def test_stock_has_neither(sandbox):
     stock.unpack()
     assert stock.sync() == 0
     assert (stock.src / "src/one.cpp").read_text() == "first\nlast\n"
+
+
+def another_release(sandbox):
+    """tools/inputs.toml names it from now on."""
+    sandbox.files, sandbox.other = {"jdk-2.tar": "1"}, sandbox.folder / "jdk-2.tar"
+    with tarfile.open(sandbox.other, "w") as tar:
+        for name, text in {"configure": "x", "src/one.cpp": "newer\nfirst\nlast\n"}.items():
+            info = tarfile.TarInfo(f"jdk-17/{name}")
+            info.size = len(text)
+            tar.addfile(info, io.BytesIO(text.encode()))
+
+
+def test_another_release_replaces_the_tree(sandbox):
+    """The old sources were compiled, and kept under the new release's key."""
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE)
+    sandbox.tree.sync()
+    (sandbox.tree.dir / "out").mkdir()
+    (sandbox.tree.dir / "configured.json").write_text("flags")
+    sandbox.tree.unpack()
+    assert (sandbox.tree.dir / "out").exists()
+    another_release(sandbox)
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE.replace("@@ -1,2 +1,3 @@", "@@ -2,2 +2,3 @@"))
+    sandbox.tree.unpack()
+    assert not (sandbox.tree.dir / "out").exists() and not (sandbox.tree.dir / "configured.json").exists()
+    sandbox.tree.sync()
+    assert sandbox.text("src/one.cpp") == "newer\nfirst\nadded\nlast\n"
+    assert not (sandbox.tree.src / "src/two.cpp").exists()
+
+
+def test_another_release_does_not_take_edits_with_it(sandbox, capsys):
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE)
+    sandbox.tree.sync()
+    (sandbox.tree.src / "src/one.cpp").write_text("by hand\n")
+    another_release(sandbox)
+    with pytest.raises(SystemExit):
+        sandbox.tree.unpack()
+    assert "src/one.cpp" in capsys.readouterr().err and sandbox.text("src/one.cpp") == "by hand\n"
+    sandbox.tree.unpack(force=True)
+    assert sandbox.text("src/one.cpp") == "newer\nfirst\nlast\n"
+
+
+@pytest.fixture
+def store(tmp_path, monkeypatch):
+    """A cache that lacks `file`, and what is fetched for it: `gives`."""
+    jdk = {"source": "openjdk-17", "suite": "bookworm", "version": "1"}
+    jdk["source_files"] = {"file": hashlib.sha256(b"whole").hexdigest()}
+    fetched = SimpleStore(tmp_path / "src/file")
+
+    def run(command, **_):
+        fetched.times += 1
+        destination = pathlib.Path(command[command.index("--dest") + 1])
+        destination.mkdir(exist_ok=True)
+        (destination / "file").write_bytes(fetched.gives)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(jdk_source, "inputs", lambda: {"jdk": jdk})
+    monkeypatch.setattr(jdk_source, "CACHE", tmp_path)
+    monkeypatch.setattr(jdk_source, "CACHE_LOCKS", tmp_path / "locks")
+    monkeypatch.setattr(jdk_source.subprocess, "run", run)
+    return fetched
+
+
+class SimpleStore:
+    def __init__(self, path):
+        self.path, self.gives, self.times = path, b"whole", 0
+
+
+def test_what_an_interrupted_download_left_is_fetched_again(store):
+    """It stopped every later make until somebody deleted the file."""
+    store.path.parent.mkdir()
+    store.path.write_bytes(b"who")
+    assert jdk_source.debian_files("source_files", "source") == [store.path]
+    assert store.path.read_bytes() == b"whole" and store.times == 1
+    jdk_source.debian_files("source_files", "source")
+    assert store.times == 1
+
+
+def test_another_file_than_the_recorded_one_is_told(store, capsys):
+    store.gives = b"other"
+    with pytest.raises(SystemExit):
+        jdk_source.debian_files("source_files", "source")
+    err = capsys.readouterr().err
+    assert hashlib.sha256(b"whole").hexdigest() in err and hashlib.sha256(b"other").hexdigest() in err
+    assert store.times == 1

@@ -23,19 +23,23 @@ def make(*words, cwd=ROOT, **variables):
     )
 
 
-def test_a_second_make_waits():
+@pytest.mark.parametrize(
+    ("words", "step"),
+    [(["native"], "native"), (["rtl"], "rtl"), (["rtl-simulations", "RTL_SIMULATIONS=sim-small:fast"], "rtl")],
+)
+def test_a_second_make_waits(words, step):
     (ROOT / "build/locks").mkdir(parents=True, exist_ok=True)
-    with open(ROOT / "build/locks/native", "w") as lock:
+    with open(ROOT / "build/locks" / step, "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        second = make("native")
+        second = make(*words)
         try:
-            said = next(line for line in second.stdout if "waiting" in line)
+            said = next(line for line in second.stderr if "waiting" in line)
             with pytest.raises(subprocess.TimeoutExpired):
                 second.wait(1)
         finally:
             fcntl.flock(lock, fcntl.LOCK_UN)
             second.communicate(timeout=600)
-    assert said == "waiting for another process in 'native'\n"
+    assert said == f"waiting for another process in '{step}'\n"
     assert second.returncode == 0
 
 
@@ -215,7 +219,7 @@ def test_tools_end_at_an_interrupt_without_a_trace(name):
         fcntl.flock(lock, fcntl.LOCK_EX)
         command = [sys.executable, ROOT / "tools" / tool]
         waiting = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        assert "waiting" in waiting.stdout.readline()
+        assert "waiting" in waiting.stderr.readline()
         waiting.send_signal(signal.SIGINT)
         _, err = waiting.communicate(timeout=60)
     assert err == f"{tool}: stopped\n" and waiting.returncode == -signal.SIGINT
@@ -299,3 +303,34 @@ def test_the_variables_of_the_list_are_read():
     assert set(known.split()) == names
     _, err = make("help", *(f"{name}=" for name in names)).communicate(timeout=60)
     assert err == ""
+
+
+@pytest.mark.parametrize("goal", ["run", "test", "rtl-simulations", "axi-rtl", "cover-rtl"])
+def test_a_plan_of_a_clone_where_nothing_is_built(goal, tmp_path):
+    """Lines that name MAKE are executed under -n, too: they ended with errors about folders that nobody had made."""
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "-q", "--no-hardlinks", ROOT, clone], check=True)
+    for name in lint.files():
+        if name == "Makefile" or name.endswith(".mk"):
+            shutil.copy(ROOT / name, clone / name)
+    done = make("-n", goal, "DEVICE=rtl", cwd=clone)
+    out, err = done.communicate(timeout=120)
+    assert done.returncode == 0 and "verilat" in out, err
+    assert [path.name for path in clone.glob("build/*") if path.name != "locks"] == []
+
+
+@pytest.mark.parametrize(("home", "passed"), [("gone", ""), ("", ""), ("jdk", "jdk")])
+def test_a_stale_java_home_is_nobody_s(home, passed, tmp_path):
+    (tmp_path / "jdk/bin").mkdir(parents=True)
+    (tmp_path / "jdk/bin/java").symlink_to("/bin/true")
+    value = str(tmp_path / home) if home else ""
+    shown = '--eval=shown: ; @echo "[$${JAVA_HOME:-}]"'
+    out, err = make("-s", shown, "shown", JAVA_HOME=value).communicate(timeout=60)
+    assert out == f"[{tmp_path / passed if passed else ''}]\n", err
+
+
+def test_targets_are_made_one_after_the_other():
+    """With -j the compilers are many, not the targets, which would make the same files twice."""
+    rules = ["--eval=one: ; @sleep 0.5; echo one", "--eval=two: ; @echo two", "--eval=both: one two"]
+    out, err = make("-s", "-j4", *rules, "both").communicate(timeout=60)
+    assert out == "one\ntwo\n", err

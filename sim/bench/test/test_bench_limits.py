@@ -76,7 +76,8 @@ def test_builds_are_compared_pair_by_pair():
 
 
 def test_percentile_is_a_value_that_was_seen():
-    assert bench_jvm.percentile(range(1, 101), 0.99) == 100
+    assert bench_jvm.percentile(range(1, 101), 0.99) == 99 and bench_jvm.percentile(range(1, 102), 0.99) == 100
+    assert bench_jvm.percentile(range(10), 0.9) == 8 and bench_jvm.percentile(range(10), 0.95) == 9
     assert bench_jvm.percentile([5], 0.99) == 5 and bench_jvm.percentile([], 0.99) is None
     assert bench_jvm.median([1, None, 3]) == 2 and bench_jvm.median([]) is None
 

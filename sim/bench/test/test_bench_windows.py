@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the log of a program whose window was saved says about marking on the CPU."""
 
+import json
+import zipfile
 from types import SimpleNamespace
 
 import pytest
@@ -39,3 +41,71 @@ def test_the_same_cycle_of_a_run_without_a_window():
     del cycles[7], cycles[9]
     with pytest.raises(BenchError, match="expected 2 marking cycles of h2, found 1"):
         windows.stock_marking(measured, "h2", "log")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    monkeypatch.setattr(windows, "FOLDER", tmp_path)
+    monkeypatch.setattr(windows, "CLASSES", tmp_path / "classes.sha256")
+    monkeypatch.setattr(windows, "SOURCES", tmp_path / "sources.jar")
+    (tmp_path / "classes.sha256").write_text("one")
+    (tmp_path / "jdk/lib/server").mkdir(parents=True)
+    (tmp_path / "jdk/lib/server/libjvm.so").write_text("one")
+    return tmp_path
+
+
+def test_a_window_is_kept_as_long_as_what_made_it(folder, monkeypatch):
+    """Windows of other programs, or of other arguments, would be reported as those of these sources."""
+    runs = []
+
+    def run(java, arguments, log, sample):
+        runs.append(arguments)
+        for word in arguments:
+            if word.startswith("-XX:MerapiSaveImage="):
+                (folder / word.partition("=")[2]).write_text("image")
+        log.write_text(LOG)
+        cycles = {n: SimpleNamespace(gc_id=n, mark_ms=10.0) for n in range(windows.CYCLE)}
+        return SimpleNamespace(log=SimpleNamespace(cycles=cycles), marking_cpu_ms={})
+
+    class NoDevice:
+        socket = "socket"
+
+        def __init__(self, *arguments):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *error):
+            pass
+
+    monkeypatch.setattr(windows.measured_jvm, "run", run)
+    monkeypatch.setattr(windows, "Device", NoDevice)
+
+    def capture(arguments):
+        before = len(runs)
+        windows.capture("h2", "real", 100, arguments, "tag", folder / "jdk/bin/java", "device")
+        return len(runs) - before
+
+    assert capture(["one"]) == windows.RUNS and capture(["one"]) == 0
+    assert capture(["two"]) == windows.RUNS and capture(["two"]) == 0
+    for path in ("classes.sha256", "jdk/lib/server/libjvm.so"):
+        (folder / path).write_text("another")
+        assert capture(["two"]) == windows.RUNS and capture(["two"]) == 0
+    assert json.loads((folder / "h2-tag.json").read_text())["classes"] == "another"
+
+
+def test_sources_are_all_there_or_none(folder, monkeypatch):
+    with zipfile.ZipFile(folder / "sources.jar", "w") as jar:
+        jar.writestr("org/A.java", "class A {}")
+        jar.writestr("org/B.java", "class B {}")
+
+    def some(self, path, names):
+        (path / "org").mkdir(parents=True)
+        (path / names[0]).write_text("class A {}")
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as interrupted, pytest.raises(KeyboardInterrupt):
+        interrupted.setattr(zipfile.ZipFile, "extractall", some)
+        windows.sources()
+    assert sorted(p.name for p in windows.sources().rglob("*.java")) == ["A.java", "B.java"]

@@ -94,7 +94,14 @@ def test_wide_presets_have_their_own_limit():
 @pytest.fixture
 def bench(tmp_path, monkeypatch):
     """bench_rtl's main with such arguments, in a build where everything is there and nothing is measured."""
-    for name in ("jdk/bin/java", "jdk/lib/server/libjvm.so", "apps/classes", "apps/lib/sources.jar", "program"):
+    for name in (
+        "jdk/bin/java",
+        "jdk/lib/server/libjvm.so",
+        "apps/classes",
+        "apps/lib/sources.jar",
+        "program",
+        "stamp",
+    ):
         (tmp_path / name).mkdir(parents=True)
     (tmp_path / "rtl/lib").mkdir(parents=True)
     (tmp_path / "rtl/lib/merapi-rtl-ddr4-1ch.so").touch()
@@ -102,6 +109,7 @@ def bench(tmp_path, monkeypatch):
     (tmp_path / "bench/rtl.json").write_text("figures of before")
     monkeypatch.setattr(bench_rtl, "BUILD", tmp_path)
     monkeypatch.setattr(bench_rtl, "OUT", tmp_path / "bench")
+    monkeypatch.setattr(bench_rtl.windows, "CLASSES", tmp_path / "stamp")
     monkeypatch.setattr(bench_rtl.windows, "SOURCES", tmp_path / "apps/lib/sources.jar")
     monkeypatch.setattr(bench_rtl, "measure", lambda args: [])
     programs = [f"--{name}-program={tmp_path / 'program'}" for name in ("device", "replay", "age")]
@@ -144,6 +152,7 @@ def test_figures_of_nothing_do_not_replace_others(bench, capsys):
         ("jdk/bin/java", "jdk"),
         ("jdk/lib/server/libjvm.so", "jdk"),
         ("apps/classes", "apps"),
+        ("stamp", "apps"),
         ("apps/lib/sources.jar", "apps"),
         ("program", "native"),
     ],

@@ -141,6 +141,23 @@ void describe(const Descriptor& d, UsedWindow* window) {
   window->label = named ? d.target : without_deleted(memory ? d.target.substr(strlen(kMemoryFile)) : d.target);
 }
 
+// A mapping of this file or node, by which a process has it though its descriptor is closed: /proc/PID/map_files/RANGE;
+// empty when there is none.
+std::string mapping_of(int pid, dev_t device, ino_t inode) {
+  const std::string folder = "/proc/" + std::to_string(pid) + "/";
+  std::string text;
+  read_text(folder + "maps", &text);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    unsigned major_number, minor_number;
+    unsigned long long number;
+    if (sscanf(line.c_str(), "%*s %*s %*s %x:%x %llu", &major_number, &minor_number, &number) == 3 &&
+        makedev(major_number, minor_number) == device && number == inode)
+      return folder + "map_files/" + line.substr(0, line.find(' '));
+  }
+  return "";
+}
+
 bool is_device_command(const std::string& command) { return begins_with(command, "merapi-device"); }
 
 }  // namespace
@@ -213,15 +230,16 @@ graph::Window inspect(const UsedWindow& window) {
 std::vector<User> users_of(dev_t device, ino_t inode, dev_t rdev) {
   std::vector<User> users;
   each_process([&](int pid) {
-    bool seen = false;
+    std::string path;
     each_descriptor(pid, [&](const Descriptor& d) {
       const bool same = S_ISCHR(d.status.st_mode) ? rdev != 0 && d.status.st_rdev == rdev
                                                   : d.status.st_dev == device && d.status.st_ino == inode;
-      if (!same || seen) return;
-      seen = true;
-      const std::string command = command_of(uint64_t(pid));
-      users.push_back({pid, command, is_device_command(command) ? "device" : "user", d.path});
+      if (same && path.empty()) path = d.path;
     });
+    if (path.empty()) path = mapping_of(pid, device, inode);
+    if (path.empty()) return;
+    const std::string command = command_of(uint64_t(pid));
+    users.push_back({pid, command, is_device_command(command) ? "device" : "user", path});
   });
   return users;
 }

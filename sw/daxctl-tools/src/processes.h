@@ -20,7 +20,7 @@ struct User {
   int pid = 0;
   std::string command;  // first word of its command line, without folders
   std::string role;     // "host", "device" or "user"
-  std::string path;     // /proc/PID/fd/N: opens the window
+  std::string path;     // /proc/PID/fd/N, or map_files/RANGE of a process that has it mapped alone: opens the window
 };
 
 // What a file is, under whatever name.
@@ -52,7 +52,7 @@ std::vector<UsedWindow> used_windows();
 // graph::Error.
 graph::Window inspect(const UsedWindow& window);
 
-// Processes that have this file or device open, this one excepted.
+// Processes that have this file or device open or mapped, this one excepted.
 std::vector<User> users_of(dev_t device, ino_t inode, dev_t rdev);
 std::vector<User> users_of(const std::string& path);
 

@@ -19,12 +19,13 @@ namespace {
 bool begins(const std::string& text, const std::string& head) { return text.rfind(head, 0) == 0; }
 
 // The kernel's words for what it could not do, with the remedy; empty when they are unknown.
-std::string known_remedy(const std::string& words) {
+std::string known_remedy(const std::vector<std::string>& command, const std::string& words) {
+  const bool creates_region = command.size() > 1 && command[0] == "cxl" && command[1] == "create-region";
   if (words.find("Permission denied") != std::string::npos ||
       words.find("Operation not permitted") != std::string::npos)
     return "run it as root";
   if (words.find("synchronize CPU cache") != std::string::npos ||
-      words.find("No such device or address") != std::string::npos)
+      (creates_region && words.find("No such device or address") != std::string::npos))
     return "the kernel cannot flush CPU caches for the region, as in a virtual machine that shows itself as one: start "
            "QEMU with -cpu max,-hypervisor; see dmesg";
   if (words.find("busy") != std::string::npos) return "end what uses it; 'merapi list' shows the users";
@@ -71,10 +72,18 @@ std::vector<TracerFunction> tracers_beside(const std::string& expander) {
   return all;
 }
 
-// Any of `bytes` of the memory from `offset` on.
-bool reaches(const TracerFunction& tracer, uint64_t offset, uint64_t bytes) {
-  return offset < tracer.window_offset ? tracer.window_offset - offset < bytes
-                                       : offset - tracer.window_offset < tracer.window_bytes;
+// Any of that part of the memory.
+bool reaches(const TracerFunction& tracer, const Span& part) {
+  return part.offset < tracer.window_offset ? tracer.window_offset - part.offset < part.bytes
+                                            : part.offset - tracer.window_offset < tracer.window_bytes;
+}
+
+// Names of the regions on an expander.
+std::vector<std::string> regions_on(const std::string& expander) {
+  std::vector<std::string> names;
+  for (const Region& r : regions())
+    if (std::count(r.expanders.begin(), r.expanders.end(), expander) != 0) names.push_back(r.name);
+  return names;
 }
 
 }  // namespace
@@ -86,7 +95,7 @@ void Provisioning::change(const std::vector<std::string>& command, const std::st
     return;
   }
   const std::string words = result.err + result.out;
-  const std::string known = known_remedy(words);
+  const std::string known = known_remedy(command, words);
   const bool denied = words.find("Permission denied") != std::string::npos ||
                       words.find("Operation not permitted") != std::string::npos;
   const bool busy = words.find("busy") != std::string::npos;
@@ -191,11 +200,14 @@ Region Provisioning::create_region(const Expander& expander, const std::string& 
                                "objects, so none can trace; configure a window without interleave in the firmware");
   if (!chosen.empty()) command.insert(command.end(), {"-d", chosen});
   command.push_back(expander.name);
+  const std::vector<std::string> before = regions_on(expander.name);
   change(command, "the kernel refused the region: see dmesg, and 'merapi doctor' for what is missing");
   std::optional<Region> made;
   const bool there = wait_for([&] {
     for (const Region& r : regions())
-      if (std::count(r.expanders.begin(), r.expanders.end(), expander.name) != 0) made = r;
+      if (std::count(r.expanders.begin(), r.expanders.end(), expander.name) != 0 &&
+          std::count(before.begin(), before.end(), r.name) == 0)
+        made = r;
     return made.has_value();
   });
   if (!there)
@@ -311,19 +323,19 @@ DaxDevice Provisioning::ready(DaxDevice device) {
   return device;
 }
 
-void Provisioning::require_tracer_lets_go(const DaxDevice& device, uint64_t left) {
+void Provisioning::require_tracer_lets_go(const DaxDevice& device, const Span& taken, const std::string& what) {
   const auto place = place_of(device);
   if (!place) return;  // bound_tracer tells
   for (const TracerFunction& t : tracers_beside(place->expander)) {
-    if (!reaches(t, place->offset + left, device.bytes - left)) continue;
-    const std::string is = ", a tracer that reaches what is to be taken from " + device.name;
+    if (!reaches(t, taken)) continue;
+    const std::string is = ", a tracer that reaches " + what;
     require_nobody(t.path, is);
     if (const int code = tracer_bound_refused(t); code != 0)
       throw system_failure(code, "expected to bound " + t.name + is + "; run it as root");
   }
 }
 
-void Provisioning::bound_tracer(const DaxDevice& device, std::optional<uint64_t> taken) {
+void Provisioning::bound_tracer(const DaxDevice& device, const std::optional<Span>& taken) {
   const auto place = place_of(device);
   if (!place) {
     if (!device.region.empty())
@@ -333,7 +345,7 @@ void Provisioning::bound_tracer(const DaxDevice& device, std::optional<uint64_t>
     return;
   }
   for (const TracerFunction& t : tracers_beside(place->expander)) {
-    if (taken && !reaches(t, place->offset + device.bytes, *taken)) continue;
+    if (taken && !reaches(t, *taken)) continue;
     if (t.window_offset == place->offset && t.window_bytes == device.bytes) continue;
     const std::string bounds = human_bytes(device.bytes) + " from " + human_bytes(place->offset) + " of " +
                                place->expander + " on (" + device.name + ")";
@@ -377,8 +389,8 @@ DaxDevice Provisioning::device_of(const std::string& target, const std::string& 
                              "'; 'merapi list' shows what is there");
 }
 
-// The devdax namespaces of a pmem region; others are somebody else's data.
-void Provisioning::release_pmem(const PmemRegion& region) {
+// The devdax namespaces of a pmem region; others are somebody else's data, and keep a region that is to go as a whole.
+void Provisioning::release_pmem(const PmemRegion& region, bool whole) {
   found_.push_back("pmem region " + region.name);
   for (const DaxDevice& d : dax_devices())
     if (lies_in(d, region)) require_unused(d);
@@ -393,12 +405,18 @@ void Provisioning::release_pmem(const PmemRegion& region) {
   if (all.is_object()) all = json::array({all});
   if (!all.is_array()) return;
   for (const json& one : all)
+    if (const std::string name = told(one, "dev", std::string()), mode = told(one, "mode", std::string());
+        whole && mode != "devdax")
+      throw Failure(kBusy, "expected namespaces of mode devdax alone in " + region.name + ", found " + name +
+                               " of mode " + mode +
+                               ", whose data would be lost; destroy it first (ndctl destroy-namespace)");
+  for (const json& one : all)
     if (const std::string name = told(one, "dev", std::string());
         told(one, "mode", std::string()) == "devdax" && !name.empty())
       change({"ndctl", "destroy-namespace", "-f", name}, "see dmesg");
 }
 
-std::string Provisioning::release(const std::string& target) {
+std::optional<Place> Provisioning::release(const std::string& target) {
   std::string region_name = target;
   const auto device = find_dax(target);
   const std::vector<Region> all = regions();
@@ -406,8 +424,12 @@ std::string Provisioning::release(const std::string& target) {
     found_.push_back("dax device " + device->name + " in mode " + device->mode());
     region_name = device->region;
   } else {
-    for (const Region& r : all)
-      if (std::count(r.expanders.begin(), r.expanders.end(), target) != 0) region_name = r.name;
+    const std::vector<std::string> on = regions_on(target);
+    std::string names;
+    for (const std::string& name : on) names += (names.empty() ? "" : ", ") + name;
+    if (on.size() > 1)
+      throw Failure(kUsage, "expected one region on " + target + " to release, found " + names + "; name one");
+    if (!on.empty()) region_name = on.front();
   }
   const Region* region = named(all, region_name);
   const std::vector<Expander> memories = expanders();
@@ -415,15 +437,15 @@ std::string Provisioning::release(const std::string& target) {
     const bool same = region != nullptr ? pmem.start != 0 && pmem.start == region->start
                                         : pmem.name == target || (device && lies_in(*device, pmem));
     if (!same) continue;
-    release_pmem(pmem);
-    if (region == nullptr) return "";
+    release_pmem(pmem, region != nullptr);
+    if (region == nullptr) return std::nullopt;
   }
   if (region == nullptr) {
     if (!device && named(memories, target) == nullptr && !begins(target, "region"))
       throw Failure(kAbsent, "expected an expander, a region or a dax device, found nothing named '" + target + "'");
     found_.push_back(device ? device->name + " belongs to no CXL region: nothing of ours to undo"
                             : "no region: nothing to undo");
-    return "";
+    return std::nullopt;
   }
   found_.push_back("region " + region->name);
   for (const DaxDevice& d : dax_devices()) {
@@ -435,10 +457,10 @@ std::string Provisioning::release(const std::string& target) {
                                "offline-memory " +
                                d.name);
   }
+  const auto place = place_of(*region);
   change({"cxl", "disable-region", region->name}, "see dmesg");
   change({"cxl", "destroy-region", region->name}, "see dmesg");
-  const Expander* expander = region->expanders.empty() ? nullptr : named(memories, region->expanders.front());
-  return expander != nullptr ? expander->serial : "";
+  return place;
 }
 
 }  // namespace merapi::cli

@@ -17,6 +17,11 @@
 
 namespace merapi::cli {
 
+// A part of an expander's memory, in bytes from its first one on.
+struct Span {
+  uint64_t offset = 0, bytes = 0;
+};
+
 class Provisioning {
  public:
   explicit Provisioning(double patience_seconds) : patience_(patience_seconds) {}
@@ -24,8 +29,8 @@ class Provisioning {
   // `target`: memN, regionN, daxX.Y (with or without /dev/), or empty for the only one there is. `type`: "ram", "pmem",
   // or empty for what the expander has.
   DaxDevice provision(const std::string& target, const std::string& type);
-  // Returns the serial number of the expander whose region was destroyed; empty when none was.
-  std::string release(const std::string& target);
+  // Returns where the region that was destroyed began; nothing when none was, or when that could not be told.
+  std::optional<Place> release(const std::string& target);
 
   // What was met and what was changed, in words, in order.
   const std::vector<std::string>& found() const { return found_; }
@@ -35,11 +40,11 @@ class Provisioning {
   void change(const std::vector<std::string>& command, const std::string& remedy);
   // A tracer's PCI function beside the device's expander traces this device from now on, and nothing else of the
   // memory. One that is in use, or not ours to set, stays as it is; that is told. With `taken`: only one that reaches
-  // any of so many bytes behind the device.
-  void bound_tracer(const DaxDevice& device, std::optional<uint64_t> taken = std::nullopt);
-  // Refuse to take what is behind the first `left` bytes of a device from it while a tracer that reaches it cannot be
-  // bounded, as far as that shows.
-  static void require_tracer_lets_go(const DaxDevice& device, uint64_t left);
+  // any of that, in the same expander.
+  void bound_tracer(const DaxDevice& device, const std::optional<Span>& taken = std::nullopt);
+  // Refuse while a tracer that reaches any of `taken`, which lies in the expander of `device`, cannot be bounded, as
+  // far as that shows. `what` says what that is.
+  static void require_tracer_lets_go(const DaxDevice& device, const Span& taken, const std::string& what);
   // Refuse while a process has the device open.
   static void require_unused(const DaxDevice& device);
 
@@ -49,7 +54,7 @@ class Provisioning {
   DaxDevice from_expander(const Expander& expander, const std::string& type);
   DaxDevice from_region(const Region& region);
   DaxDevice from_pmem_region(const PmemRegion& region);
-  void release_pmem(const PmemRegion& region);
+  void release_pmem(const PmemRegion& region, bool whole);
   DaxDevice ready(DaxDevice device);
   Region create_region(const Expander& expander, const std::string& type);
   void require_single(const Region& region);

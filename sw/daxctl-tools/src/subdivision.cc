@@ -3,6 +3,8 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
@@ -41,7 +43,9 @@ void shrink(Provisioning* work, const std::string& name, uint64_t by) {
   if (device->bytes <= by)
     throw Failure(kAbsent,
                   "expected more than " + human_bytes(by) + " in " + name + ", found " + human_bytes(device->bytes));
-  Provisioning::require_tracer_lets_go(*device, device->bytes - by);
+  const auto place = place_of(*device);
+  const std::optional<Span> taken = place ? std::optional(Span{place->offset + device->bytes - by, by}) : std::nullopt;
+  if (taken) Provisioning::require_tracer_lets_go(*device, *taken, "what is to be taken from " + device->name);
   const char* words = "see dmesg; a device in use cannot shrink";
   work->change({"daxctl", "disable-device", device->name}, words);
   try {
@@ -51,7 +55,27 @@ void shrink(Provisioning* work, const std::string& name, uint64_t by) {
     throw;
   }
   work->change({"daxctl", "enable-device", device->name}, words);
-  if (const auto smaller = find_dax(name)) work->bound_tracer(*smaller, by);
+  if (const auto smaller = find_dax(name)) work->bound_tracer(*smaller, taken);
+}
+
+void destroy(Provisioning* work, const DaxDevice& device) {
+  work->change({"daxctl", "disable-device", device.name}, "see dmesg");
+  work->change({"daxctl", "destroy-device", device.name}, "see dmesg");
+}
+
+// A tracer may reach a window that was made of free room: one that nobody has bounded since its driver was loaded, or
+// that was bounded to a window which is gone.
+void keep_tracers_away(Provisioning* work, const DaxDevice& made, const std::string& sibling) {
+  const auto place = place_of(made);
+  if (!place) return;
+  const Span taken{place->offset, made.bytes};
+  try {
+    Provisioning::require_tracer_lets_go(made, taken, "the room of the new window");
+  } catch (const Failure&) {
+    destroy(work, made);
+    throw;
+  }
+  if (const auto first = find_dax(sibling)) work->bound_tracer(*first, taken);
 }
 
 bool further(const DaxDevice& device) { return device.name.substr(device.name.find('.')) != ".0"; }
@@ -71,8 +95,8 @@ WindowRecord::WindowRecord() {
     throw system_failure(errno != 0 ? errno : EIO, "expected to read the record of windows at " + path() + ", found");
   }
   const auto refuse = [](const std::string& found) {
-    throw Failure(kAbsent, "expected sizes of windows by serial number in " + path() + ", found something else (" +
-                               found + "); remove it, and make the windows again");
+    throw Failure(kAbsent, "expected sizes of windows by region in " + path() + ", found something else (" + found +
+                               "); remove it, and make the windows again");
   };
   try {
     json::parse(text).get_to(all_);
@@ -85,21 +109,21 @@ WindowRecord::WindowRecord() {
         refuse("a window of " + std::to_string(bytes) + " bytes");
 }
 
-std::vector<uint64_t> WindowRecord::of(const std::string& serial) const {
-  const auto found = all_.find(serial);
+std::vector<uint64_t> WindowRecord::of(const std::string& key) const {
+  const auto found = all_.find(key);
   return found != all_.end() ? found->second : std::vector<uint64_t>();
 }
 
-void WindowRecord::add(const std::string& serial, uint64_t bytes) { all_[serial].push_back(bytes); }
+void WindowRecord::add(const std::string& key, uint64_t bytes) { all_[key].push_back(bytes); }
 
-void WindowRecord::remove(const std::string& serial, uint64_t bytes) {
-  std::vector<uint64_t>& sizes = all_[serial];
+void WindowRecord::remove(const std::string& key, uint64_t bytes) {
+  std::vector<uint64_t>& sizes = all_[key];
   const auto last = std::find(sizes.rbegin(), sizes.rend(), bytes);
   if (last != sizes.rend()) sizes.erase(std::next(last).base());
-  if (sizes.empty()) all_.erase(serial);
+  if (sizes.empty()) all_.erase(key);
 }
 
-void WindowRecord::forget(const std::string& serial) { all_.erase(serial); }
+void WindowRecord::forget(const std::string& key) { all_.erase(key); }
 
 int WindowRecord::save() const {
   std::error_code error;
@@ -142,17 +166,31 @@ RecordTurn::~RecordTurn() {
   if (fd_ >= 0) close(fd_);
 }
 
-std::string serial_of(const DaxDevice& device) {
-  const auto place = place_of(device);
-  if (!place) return "";
-  for (const Expander& e : expanders())
-    if (e.name == place->expander) return e.serial;
+std::string record_key(const std::optional<Place>& region) {
+  if (!region) return "";
+  for (const Expander& e : expanders()) {
+    if (e.name != region->expander) continue;
+    if (e.serial.empty() || strtoull(e.serial.c_str(), nullptr, 0) == 0) return "";
+    char at[24] = "";
+    if (region->offset != 0) snprintf(at, sizeof at, "@0x%" PRIx64, region->offset);
+    return e.serial + at;
+  }
+  return "";
+}
+
+std::string record_key(const DaxDevice& device) {
+  for (const Region& r : regions())
+    if (!device.region.empty() && r.name == device.region) return record_key(place_of(r));
   return "";
 }
 
 DaxDevice make_window(Provisioning* work, const DaxDevice& sibling, uint64_t bytes, const std::string& shrunk) {
+  if (const auto device = find_dax(shrunk); device && device->parent != sibling.parent)
+    throw Failure(kUsage, "expected --shrink to name a device of the region that " + sibling.name + " lies in, found " +
+                              device->name + " of another one; nothing was changed");
   const auto available = number(sibling.parent + "/dax_region/available_size");
-  if (available && *available < bytes) {
+  const bool taken = available && *available < bytes;
+  if (taken) {
     if (shrunk.empty())
       throw Failure(kAbsent, "expected " + human_bytes(bytes) + " free in the region of " + sibling.name + ", found " +
                                  human_bytes(*available) + "; name a device to take it from with --shrink");
@@ -166,11 +204,11 @@ DaxDevice make_window(Provisioning* work, const DaxDevice& sibling, uint64_t byt
     if (std::count(before.begin(), before.end(), d.name) != 0) continue;
     const unsigned pieces = extents(d);
     if (pieces > 1) {
-      work->change({"daxctl", "disable-device", d.name}, "see dmesg");
-      work->change({"daxctl", "destroy-device", d.name}, "see dmesg");
+      destroy(work, d);
       throw Failure(kAbsent, "expected one extent for a window, found " + std::to_string(pieces) + " in " + d.name +
                                  ", which is gone again: the free room is in pieces; destroy windows between them");
     }
+    if (!taken) keep_tracers_away(work, d, sibling.name);  // what was taken they have let go
     return d;
   }
   throw Failure(kSystem, "expected a new dax device after 'daxctl create-device', found none; see dmesg");
@@ -180,11 +218,11 @@ std::vector<DaxDevice> restore_windows(Provisioning* work, const DaxDevice& firs
   std::vector<DaxDevice> there;
   for (const DaxDevice& d : dax_devices())
     if (d.parent == first.parent && further(d)) there.push_back(d);
-  const std::string serial = serial_of(first);
-  if (serial.empty() || further(first)) return there;
+  const std::string key = record_key(first);
+  if (key.empty() || further(first)) return there;
   std::vector<uint64_t> sizes;
   for (const DaxDevice& d : there) sizes.push_back(d.bytes);
-  for (const uint64_t bytes : WindowRecord().of(serial)) {
+  for (const uint64_t bytes : WindowRecord().of(key)) {
     const auto same = std::find(sizes.begin(), sizes.end(), bytes);
     if (same != sizes.end()) {
       sizes.erase(same);

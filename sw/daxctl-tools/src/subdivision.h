@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,17 +16,17 @@
 
 namespace merapi::cli {
 
-// Sizes of the windows that create-window made, by the expander's serial number, in the order of their making: made
-// again in that order they lie as before. A file of JSON, $MERAPI_STATE or /var/lib/merapi/windows.json.
+// Sizes of the windows that create-window made, by the region that they lie in (record_key), in the order of their
+// making: made again in that order they lie as before. A file of JSON, $MERAPI_STATE or /var/lib/merapi/windows.json.
 class WindowRecord {
  public:
   static std::string path();
   // An empty record when there is no file. Throws when it is not a record, or cannot be read.
   WindowRecord();
-  std::vector<uint64_t> of(const std::string& serial) const;
-  void add(const std::string& serial, uint64_t bytes);
-  void remove(const std::string& serial, uint64_t bytes);
-  void forget(const std::string& serial);
+  std::vector<uint64_t> of(const std::string& key) const;
+  void add(const std::string& key, uint64_t bytes);
+  void remove(const std::string& key, uint64_t bytes);
+  void forget(const std::string& key);
   // The new record is on the disk, or the old one is still there: 0, or the errno value that says why it cannot be
   // written. What it is of has been done nevertheless.
   int save() const;
@@ -49,8 +50,11 @@ class RecordTurn {
   int fd_;
 };
 
-// The serial number of the expander that a dax device lies in; empty when it cannot be told.
-std::string serial_of(const DaxDevice& device);
+// What a region's windows are recorded by: the serial number of its expander, with the region's place behind an @
+// unless it begins with the expander's first byte. Empty when either cannot be told: an expander may have no number, or
+// 0.
+std::string record_key(const std::optional<Place>& region);
+std::string record_key(const DaxDevice& device);
 
 // A further dax device of `bytes` in the region of `sibling`. Missing room is taken from the device named `shrink`
 // (empty: from none).

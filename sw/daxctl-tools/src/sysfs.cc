@@ -248,16 +248,23 @@ int set_tracer_bound(const TracerFunction& function, const std::string& attribut
   return code;
 }
 
+std::optional<Place> place_of(const Region& region) {
+  if (region.expanders.size() != 1 || region.ways != 1) return std::nullopt;
+  // Its endpoint decoder says it, all ones when it has no memory. Nothing is assumed, since a tracer that is bounded to
+  // another place writes over what is there.
+  const auto base = number(sysfs_root() + "/bus/cxl/devices/" + region.endpoints.front() + "/dpa_resource");
+  if (!base || *base == UINT64_MAX) return std::nullopt;
+  return Place{region.expanders.front(), *base};
+}
+
 std::optional<Place> place_of(const DaxDevice& device) {
   if (device.start == 0) return std::nullopt;
   for (const Region& r : regions()) {
     if (r.start == 0 || device.start < r.start || device.start - r.start >= r.bytes) continue;
-    if (r.expanders.size() != 1 || r.ways != 1) return std::nullopt;
-    // Where the region begins in its expander: its endpoint decoder says it, all ones when it has no memory. Nothing is
-    // assumed, since a tracer that is bounded to another place writes over what is there.
-    const auto base = number(sysfs_root() + "/bus/cxl/devices/" + r.endpoints.front() + "/dpa_resource");
-    if (!base || *base > UINT64_MAX - (device.start - r.start)) return std::nullopt;
-    return Place{r.expanders.front(), *base + (device.start - r.start)};
+    auto place = place_of(r);
+    if (!place || place->offset > UINT64_MAX - (device.start - r.start)) return std::nullopt;
+    place->offset += device.start - r.start;
+    return place;
   }
   return std::nullopt;
 }

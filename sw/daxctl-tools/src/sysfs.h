@@ -103,6 +103,8 @@ struct Place {
   uint64_t offset = 0;
 };
 std::optional<Place> place_of(const DaxDevice& device);
+// Where a region begins.
+std::optional<Place> place_of(const Region& region);
 
 // Is the module there: loaded, or built in (it has a folder in /sys/module or is in modules.builtin)?
 bool module_present(const std::string& name);

@@ -110,10 +110,10 @@ int release(const Options& o) {
   Provisioning work(o.patience);
   const RecordTurn turn;
   WindowRecord record;
-  const std::string serial = work.release(o.target);
+  const std::string key = record_key(work.release(o.target));
   int unrecorded = 0;
-  if (!serial.empty() && !record.of(serial).empty()) {
-    record.forget(serial);
+  if (!key.empty() && !record.of(key).empty()) {
+    record.forget(key);
     unrecorded = record.save();
   }
   tell(work, {{"changed", !work.did().empty()}, {"found", work.found()}, {"did", work.did()}}, o.as_json);

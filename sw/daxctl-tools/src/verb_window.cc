@@ -66,10 +66,13 @@ int create_dax(const CreateOptions& o) {
   Provisioning work(10);
   WindowRecord record;  // a damaged one is told before anything is made
   const DaxDevice made = make_window(&work, *sibling, o.size, o.shrink);
-  if (const std::string serial = serial_of(made); !serial.empty()) {
-    record.add(serial, made.bytes);
-    if (const int code = record.save(); code != 0)
-      say(WindowRecord::unwritten(code, "the window is there, but is not made again after a reboot"));
+  const std::string forgotten = "the window is there, but is not made again after a reboot";
+  if (const std::string key = record_key(made); key.empty()) {
+    say("expected an expander with a serial number, and a region whose place in it the kernel tells, found none; " +
+        forgotten);
+  } else {
+    record.add(key, made.bytes);
+    if (const int code = record.save(); code != 0) say(WindowRecord::unwritten(code, forgotten));
   }
   if (o.as_json) {
     print({{"window", "dax:" + made.path}, {"bytes", made.bytes}, {"found", work.found()}, {"did", work.did()}});
@@ -111,12 +114,12 @@ int destroy(const DestroyOptions& o) {
       throw Failure(kUsage, "expected a window that create-window made, found " + device->name +
                                 ": the first device of a region can shrink but not go away; 'merapi release' takes the "
                                 "whole region back");
-    const std::string serial = serial_of(*device);
+    const std::string key = record_key(*device);
     WindowRecord record;
     if (!device->driver.empty()) work.change({"daxctl", "disable-device", device->name}, "see dmesg");
     work.change({"daxctl", "destroy-device", device->name}, "see dmesg");
-    if (!serial.empty()) {
-      record.remove(serial, device->bytes);
+    if (!key.empty()) {
+      record.remove(key, device->bytes);
       unrecorded = record.save();
     }
     did = work.did();

@@ -204,11 +204,11 @@ class MockSystem:
     def changes(self):
         return [call for call in self.calls() if not call.startswith("cxl list")]
 
-    def expander(self, name, volatile=512 << 20, persistent=0, driver="cxl_mem"):
-        base = f"devices/pci0000:0c/0000:0d:00.0/{name}"
+    def expander(self, name, volatile=512 << 20, persistent=0, driver="cxl_mem", slot="0000:0d:00", serial="0x1"):
+        base = f"devices/pci0000:0c/{slot}.0/{name}"
         self.write(f"{base}/ram/size", hex(volatile))
         self.write(f"{base}/pmem/size", hex(persistent))
-        self.write(f"{base}/serial", "0x1")
+        self.write(f"{base}/serial", serial)
         self.write(f"{base}/numa_node", "0")
         if driver:
             drivers = self.sys / "bus/cxl/drivers" / driver
@@ -216,11 +216,23 @@ class MockSystem:
             (self.sys / base / "driver").symlink_to(drivers)
         (self.sys / "bus/cxl/devices" / name).symlink_to(self.sys / base)
 
-    def region(self, name, targets, mode="ram", size=512 << 20, committed=1):
+    def region(
+        self,
+        name,
+        targets,
+        mode="ram",
+        size=512 << 20,
+        committed=1,
+        start=0x100000000,
+        place=0,
+        decoder=0,
+        endpoint=2,
+    ):
+        """`place`: where it begins in its expander, whose port is `endpoint`; of another region there, another decoder."""
         base = f"devices/platform/ACPI0017:00/root0/decoder0.0/{name}"
         for key, value in {
             "mode": mode,
-            "resource": "0x100000000",
+            "resource": hex(start),
             "size": hex(size),
             "interleave_ways": len(targets),
             "interleave_granularity": 256,
@@ -228,13 +240,14 @@ class MockSystem:
         }.items():
             self.write(f"{base}/{key}", value)
         for i, memory in enumerate(targets):
-            decoder = f"decoder{i + 2}.0"
-            port = f"devices/platform/ACPI0017:00/root0/endpoint{i + 2}"
-            (self.sys / port / decoder).mkdir(parents=True)
-            self.write(f"{port}/{decoder}/dpa_resource", "0x0")
-            (self.sys / port / "uport").symlink_to((self.sys / "bus/cxl/devices" / memory).resolve())
-            (self.sys / "bus/cxl/devices" / decoder).symlink_to(self.sys / port / decoder)
-            self.write(f"{base}/target{i}", decoder)
+            target = f"decoder{i + endpoint}.{decoder}"
+            port = f"devices/platform/ACPI0017:00/root0/endpoint{i + endpoint}"
+            (self.sys / port / target).mkdir(parents=True)
+            self.write(f"{port}/{target}/dpa_resource", hex(place))
+            if not (self.sys / port / "uport").is_symlink():
+                (self.sys / port / "uport").symlink_to((self.sys / "bus/cxl/devices" / memory).resolve())
+            (self.sys / "bus/cxl/devices" / target).symlink_to(self.sys / port / target)
+            self.write(f"{base}/target{i}", target)
         (self.sys / "bus/cxl/devices" / name).symlink_to(self.sys / base)
 
     def dax(

@@ -185,6 +185,51 @@ def test_pmem_namespace_is_released(system):
     assert done.json()["did"] == ["ndctl destroy-namespace -f namespace5.0"]
 
 
+@pytest.mark.parametrize("others", ['{"dev":"namespace3.1","mode":"fsdax"}', '{"dev":"namespace3.1","mode":"raw"}'])
+def test_a_region_with_somebody_s_data_stays(system, others):
+    """Its devdax namespaces went, and then the region around all others, mounted ones too."""
+    system.expander("mem0", volatile=0, persistent=1 << 30)
+    system.region("region0", ["mem0"], mode="pmem", size=1 << 30)
+    system.write("bus/nd/devices/region3/size", 1 << 30)
+    system.write("bus/nd/devices/region3/mappings", 1)
+    system.write("bus/nd/devices/region3/resource", "0x100000000")
+    system.program("ndctl", f"""[ "$1" != list ] || echo '[{{"dev":"namespace3.0","mode":"devdax"}},{others}]'""")
+    done = system.run("release", "mem0")
+    assert done.status == BUSY and "found namespace3.1 of mode" in done.err, done
+    assert system.changes() == ["ndctl list -N -r region3"]
+
+
+def test_the_region_that_was_made_is_gone_on_with(system):
+    """Beside another one of the expander it was the last by its number, here the persistent one."""
+    system.expander("mem0", volatile=512 << 20, persistent=512 << 20)
+    system.region("region1", ["mem0"], mode="pmem", place=512 << 20, decoder=1, start=0x200000000)
+    system.region("region0", ["mem0"])
+    hidden = system.sys / "bus/cxl/devices/region0"
+    kept = hidden.readlink()
+    hidden.unlink()
+    system.program("cxl", f'[ "$1" != create-region ] || ln -s {kept} {hidden}')
+    system.dax("dax0.0")
+    done = system.run("provision", "mem0", "--type", "ram", "--json")
+    assert done.status == OK and done.json()["window"] == f"dax:{system.dev}/dax0.0", done
+    assert [call for call in system.changes() if call.startswith("ndctl")] == []
+
+
+def test_a_refusal_is_explained_by_what_was_asked(system):
+    """Whatever lacked an address was told of QEMU's processors."""
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    system.dax("dax0.0", mode=0o600)
+    system.write("devices/platform/ACPI0017:00/root0/decoder0.0/region0/dax_region0/dax_region/available_size", 1 << 30)
+    system.fail("daxctl", "error creating devices: No such device or address")
+    done = system.run("create-window", "dax0.0", "--size", "128M")
+    assert "No such device or address" in done.err and "hypervisor" not in done.err
+    assert "contiguous room" in done.err
+    (system.sys / "bus/cxl/devices/region0").unlink()
+    (system.sys / "bus/dax/devices/dax0.0").unlink()
+    system.fail("cxl", "cxl region: create_region: failed to commit decode: No such device or address")
+    assert "start QEMU with -cpu max,-hypervisor" in system.run("provision", "mem0").err
+
+
 def test_persistent_expander(system):
     """Its region is met again as the pmem region at the same physical address."""
     system.expander("mem0", volatile=0, persistent=1 << 30)

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import subprocess
+import sys
 
 import pytest
 from cli_harness import (
@@ -381,7 +382,7 @@ def test_tracer_of_another_window_is_left(divided):
     divided.write("devices/pci0000:0c/0000:0d:00.1/window_bytes", 64 << 20)
     divided.write("bus/dax/devices/dax0.0/size", 384 << 20)
     divided.write(divided.free, 0)
-    divided.program("daxctl", SHRINK + NEXT)
+    divided.program("daxctl", SHRINK + NEXT.replace("0x118000000", "0x110000000"))
     (divided.dev / "taken.1").mkdir()
     with open(divided.dev / "merapi0"):
         done = divided.run(*TAKE, "--json")
@@ -389,6 +390,116 @@ def test_tracer_of_another_window_is_left(divided):
     assert f"daxctl reconfigure-device -s {256 << 20} dax0.0" in divided.changes()
     assert (bounds("window_offset"), bounds("window_bytes")) == (384 << 20, 64 << 20)
     assert done.json()["found"] == []
+
+
+def test_a_window_of_free_room_is_no_tracer_s(divided):
+    """One that nobody had bounded since its driver was loaded went on reaching the new window, in use or not."""
+    divided.write("bus/dax/devices/dax0.0/size", 384 << 20)
+    bounds = divided.function()
+    with open(divided.dev / "merapi0"):
+        done = divided.run("create-window", "dax0.0", "--size", "128M")
+    assert (
+        done.status == BUSY and f"{divided.dev}/merapi0, a tracer that reaches the room of the new window" in done.err
+    )
+    assert divided.changes()[-1] == "daxctl destroy-device dax0.1" and not (divided.dev / "dax0.1").exists()
+    assert bounds("window_bytes") == 512 << 20 and not (divided.folder / "state/windows.json").exists()
+    done = divided.run("create-window", "dax0.0", "--size", "128M", "--json")
+    assert done.status == OK and (bounds("window_offset"), bounds("window_bytes")) == (0, 384 << 20), done
+    assert "bounded merapi0 to 384 MiB from 0 B of mem0 on (dax0.0)" in done.json()["did"]
+
+
+def another_region(system, mode="ram", **more):
+    """region1, with dax1.0 unless it is persistent, in the second half of the expander; `more`: elsewhere."""
+    where = {"place": 512 << 20, "decoder": 1, "start": 0x200000000} | more
+    system.region("region1", [where.pop("memory", "mem0")], mode=mode, **where)
+    if mode == "ram":
+        system.dax("dax1.0", region="region1", start=0x200000000)
+        system.write("devices/platform/ACPI0017:00/root0/decoder0.0/region1/dax_region0/dax_region/available_size", 0)
+
+
+def test_room_is_not_taken_from_another_region(divided):
+    """The other device became smaller, and then there was no room for the window all the same."""
+    another_region(divided)
+    divided.write(divided.free, 0)
+    done = divided.run("create-window", "dax0.0", "--size", "128M", "--shrink", "dax1.0")
+    assert done.status == USAGE and "found dax1.0 of another one" in done.err
+    assert divided.changes() == []
+
+
+@pytest.mark.parametrize("target", ["dax1.0", "region1"])
+def test_windows_are_made_again_in_their_own_region_alone(divided, target):
+    """Those of the other region of the expander were carved out of this one."""
+    another_region(divided)
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    before = divided.changes()
+    done = divided.run("provision", target, "--json")
+    assert done.status == OK and not done.json()["changed"] and done.json()["further_windows"] == [], done
+    assert divided.changes() == before
+    # In a region that does not begin with the expander's first byte they are made again, too.
+    record = divided.folder / "state/windows.json"
+    record.write_text(json.dumps({"0x1": [128 << 20], "0x1@0x20000000": [64 << 20]}))
+    divided.program("daxctl", SUBDIVIDE.replace("dax0.", "dax1.").replace("0x118000000", "0x21c000000") + SHRINK)
+    done = divided.run("provision", target, "--json")
+    assert done.json()["further_windows"] == [f"dax:{divided.dev}/dax1.1"], done
+    assert divided.run("release", "region1").status == OK
+    assert json.loads(record.read_text()) == {"0x1": [128 << 20]}
+
+
+@pytest.mark.parametrize("number", ["0x0", ""])
+def test_expanders_without_a_number_do_not_share_a_record(divided, number):
+    """All of them had the number 0: the windows of one were made on another."""
+    divided.write("devices/pci0000:0c/0000:0d:00.0/mem0/serial", number)
+    done = divided.run("create-window", "dax0.0", "--size", "128M")
+    assert done.status == OK and "expected an expander with a serial number" in done.err, done
+    assert "not made again after a reboot" in done.err
+    assert not (divided.folder / "state/windows.json").exists()
+
+
+def test_a_region_of_several_is_named(divided):
+    """The last one went, whatever it was, and the windows of all were forgotten."""
+    another_region(divided)
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    before = divided.changes()
+    done = divided.run("release", "mem0")
+    assert done.status == USAGE and "expected one region on mem0 to release, found region0, region1" in done.err
+    assert divided.changes() == before
+    assert divided.run("release", "region1").status == OK
+    assert json.loads((divided.folder / "state/windows.json").read_text()) == {"0x1": [128 << 20]}
+
+
+@pytest.mark.parametrize(
+    "verb", [["release", "mem0"], ["create-window", "dax0.0", "--size", "128M", "--shrink", "dax0.0"]]
+)
+def test_who_has_a_device_mapped_uses_it(divided, verb):
+    """A program need not keep the descriptor of what it has mapped."""
+    divided.write(divided.free, 0)
+    (divided.dev / "dax0.0").write_bytes(bytes(4096))
+    with open(divided.dev / "dax0.0", "r+b") as node:
+        mapped = subprocess.Popen(
+            [sys.executable, "-c", MAPPED, node.name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+    try:
+        assert mapped.stdout.readline() == "mapped\n"
+        done = divided.run(*verb)
+        assert done.status == BUSY and f"({mapped.pid})" in done.err, done
+        assert divided.changes() == []
+    finally:
+        mapped.communicate("")
+    assert divided.run(*verb).status == OK
+
+
+# Python's own mmap keeps a descriptor of its own.
+MAPPED = """
+import ctypes, os, sys
+libc = ctypes.CDLL(None)
+libc.mmap.restype = ctypes.c_void_p
+libc.mmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int, ctypes.c_int, ctypes.c_int, ctypes.c_long]
+node = os.open(sys.argv[1], os.O_RDWR)
+assert libc.mmap(None, 4096, 1, 1, node, 0)
+os.close(node)
+print("mapped", flush=True)
+sys.stdin.read()
+"""
 
 
 # Somebody opens the tracer between the look at its users and the bound.

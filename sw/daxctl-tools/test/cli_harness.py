@@ -228,7 +228,7 @@ class MockSystem:
         decoder=0,
         endpoint=2,
     ):
-        """`place`: where it begins in its expander, whose port is `endpoint`; of another region there, another decoder."""
+        """`place`: where it begins in its expander, whose port is `endpoint`; each region there has a decoder."""
         base = f"devices/platform/ACPI0017:00/root0/decoder0.0/{name}"
         for key, value in {
             "mode": mode,

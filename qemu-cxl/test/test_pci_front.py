@@ -3,6 +3,7 @@
 
 import array
 import contextlib
+import ctypes
 import mmap
 import os
 import re
@@ -11,6 +12,7 @@ import signal
 import socket
 import struct
 import subprocess
+import threading
 import time
 from pathlib import Path
 
@@ -27,6 +29,8 @@ EVENTFD_TRIGGER = 0x4 | 0x20
 MAGIC, SIZE, DOORBELL, ARM, STATUS, SENT, RESET_REGISTER, STARTS = 0x00, 0x08, 0x10, 0x14, 0x18, 0x1C, 0x20, 0x24
 OFFSET, LENGTH = 0x28, 0x30
 EVENT = offset_of("device_index", "event")
+RUNG = offset_of("host_index", "doorbell")
+SYS_FUTEX = 202  # x86-64
 # PCI Express capability, device control: bit 15 resets the function.
 DEVICE_CONTROL = 0x48
 POWER_MANAGEMENT = 1
@@ -228,7 +232,44 @@ def test_registers(served):
     until(lambda: client.read(BAR0, STATUS) == 1)
     assert client.read(BAR0, 0x800) == 0xFFFFFFFF
     assert client.read(BAR0, MAGIC, 2) == 0xFFFF, "registers are read whole"
-    client.write(BAR0, DOORBELL, 1)
+
+
+class Sleeper(threading.Thread):
+    """Sleeps at a word of a mapped file as an engine does, five seconds at most; `woken` says how that ended."""
+
+    def __init__(self, file, offset):
+        super().__init__()
+        self.file, self.offset, self.woken = file, offset, None
+        self.start()
+
+    def run(self):
+        page = mmap.mmap(self.file.fileno(), 4096, offset=self.offset - self.offset % 4096)
+        word = ctypes.c_uint32.from_buffer(page, self.offset % 4096)
+        libc, timeout = ctypes.CDLL(None, use_errno=True), (ctypes.c_long * 2)(5, 0)
+        self.woken = libc.syscall(SYS_FUTEX, ctypes.byref(word), 0, word.value, timeout, None, 0) == 0
+
+
+def rung(client, file, offset):
+    """Whether the doorbell wakes who sleeps there. It is rung until then: nobody can tell when somebody is asleep."""
+    sleeper = Sleeper(file, offset)
+    while sleeper.is_alive():
+        client.write(BAR0, DOORBELL, 1)
+        sleeper.join(0.05)
+    return sleeper.woken
+
+
+@pytest.mark.parametrize("begin", [0, 32 * MIB])
+def test_the_doorbell_wakes_the_engine(tmp_path, begin):
+    """An engine looks by itself now and then, so nothing else would miss it."""
+    with front(tmp_path, ["sleep", "1000"]) as (_, path, window), open(window, "r+b") as file:
+        client = Client(path)
+        client.write(BAR0, OFFSET, begin)
+        client.write(BAR0, LENGTH, 16 * MIB)
+        client.write(BAR0, RESET_REGISTER, 1)
+        assert client.read(BAR0, OFFSET) == begin
+        assert rung(client, file, begin + RUNG)
+        assert not rung(client, file, (32 * MIB - begin) + RUNG), "another window's"
+        client.close()
 
 
 def test_an_event_after_arming_interrupts_once(served):

@@ -82,11 +82,15 @@ def test_bounds_are_the_drivers_word(tracer, window):
     assert status == ABSENT
     assert f"found one of {first} bytes" in output
     assert [(d["dax"], d["offset"]) for d in machine.merapi("list")["dax"]] == [("dax0.0", 0), ("dax0.1", first)]
-    # Not under a user, and not beyond the memory.
-    command = f"echo {first + 256 * MIB} >{tracer.folder}/window_offset"
-    assert machine.run(f"exec 5<>{tracer.device}; {command}")[0] != 0
-    assert machine.run(command)[0] != 0
+    # Not beyond the memory, and not under a user.
+    assert machine.run(f"echo {first + 256 * MIB} >{tracer.folder}/window_offset")[0] != 0
+    command = f"echo {first - 2 * MIB} >{tracer.folder}/window_bytes"
+    status, output = machine.run(f"exec 5<>{tracer.device}; {command}")
+    assert status != 0 and "busy" in output
     assert bounds() == (0, first)
+    machine.check(command)
+    assert bounds() == (0, first - 2 * MIB)
+    machine.check(f"echo {first} >{tracer.folder}/window_bytes")
     machine.merapi("provision dax0.1")
     assert bounds() == (first, made["bytes"])
     second = type(tracer)(window, "/dev/dax0.1")
@@ -151,4 +155,20 @@ def test_function_goes_under_a_user(tracer, how, way):
         bar = function_bar(machine, path)
         wait_for(lambda: read_register(machine, bar, 0x24) == engines + 1)
         machine.check(f"echo 0 > {path}/enable; basename {path} > {driver}/bind")
+    assert tracer.round_trips(10)["round_trips"] == 10
+
+
+def test_function_has_its_name_again_under_a_user(tracer):
+    """A program that goes on without its tracer may keep the descriptor for hours; the function came back as another
+    device meanwhile, and stayed it."""
+    machine = tracer.machine
+    path = machine.check(f"readlink -f {tracer.folder}")
+    driver = "/sys/bus/pci/drivers/merapi_tracer"
+    machine.check(f"sleep 600 5<>{tracer.device} >/dev/null 2>&1 & echo $! > /run/holder")
+    wait_for(lambda: machine.run(f"ls -l /proc/$(cat /run/holder)/fd | grep -q {tracer.device}")[0] == 0)
+    machine.check(f"basename {path} > {driver}/unbind; basename {path} > {driver}/bind")
+    assert machine.run(f"test -c {tracer.device}")[0] == 0
+    assert tracer.round_trips(10)["round_trips"] == 10, "the old user has the old function"
+    machine.check("kill $(cat /run/holder)")
+    wait_for(lambda: machine.run("test -e /proc/$(cat /run/holder)")[0] != 0)
     assert tracer.round_trips(10)["round_trips"] == 10

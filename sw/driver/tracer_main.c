@@ -21,10 +21,7 @@ static DEFINE_IDA(tracer_numbers);
 
 void tracer_free(struct kref *users)
 {
-	struct tracer *t = container_of(users, struct tracer, users);
-
-	ida_free(&tracer_numbers, t->number);
-	kfree(t);
+	kfree(container_of(users, struct tracer, users));
 }
 
 /* One more of `what`, by each way to be told of it. */
@@ -174,10 +171,12 @@ static int tracer_start(struct tracer *t, struct pci_dev *pdev)
 	return 0;
 }
 
+/* The number is the function's; who has the old file open needs none. */
 static void tracer_put(void *data)
 {
 	struct tracer *t = data;
 
+	ida_free(&tracer_numbers, t->number);
 	kref_put(&t->users, tracer_free);
 }
 

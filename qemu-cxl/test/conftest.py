@@ -5,6 +5,7 @@ A missing prerequisite skips these tests with its reason; everything else that g
 """
 
 import json
+import mmap
 import sys
 import time
 from pathlib import Path
@@ -18,13 +19,23 @@ import emulate  # noqa: E402
 import prepare  # noqa: E402
 from machine import GuestError, Machine, check_room  # noqa: E402
 from topology import MIB  # noqa: E402
+from vfio_client import Client, front  # noqa: E402
 
 # Two expanders of the largest test, the guest's own memory and some room.
 NEEDED_BYTES = 4096 * MIB
 
 
 # The shared guest begins with a bare expander and is reset by its last test.
-ORDER = ("pci_front", "qemu_parts", "qemu_accepts", "qemu_topologies", "qemu_window", "qemu_tracer", "qemu_jvm")
+ORDER = (
+    "pci_front",
+    "pci_function",
+    "qemu_parts",
+    "qemu_accepts",
+    "qemu_topologies",
+    "qemu_window",
+    "qemu_tracer",
+    "qemu_jvm",
+)
 
 
 def pytest_collection_modifyitems(items):
@@ -34,6 +45,17 @@ def pytest_collection_modifyitems(items):
         return 1 + ORDER.index(item.path.stem.removeprefix("test_")) if item.path.parent == here else 0
 
     items.sort(key=position)
+
+
+@pytest.fixture
+def served(tmp_path):
+    """A client, and the window's control page as this process maps it."""
+    with front(tmp_path, ["sleep", "1000"]) as (_, path, window), open(window, "r+b") as file:
+        page = mmap.mmap(file.fileno(), 4096)
+        client = Client(path)
+        yield client, page
+        client.close()
+        page.close()
 
 
 @pytest.fixture(scope="session")

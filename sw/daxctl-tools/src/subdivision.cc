@@ -58,11 +58,6 @@ void shrink(Provisioning* work, const std::string& name, uint64_t by) {
   if (const auto smaller = find_dax(name)) work->bound_tracer(*smaller, taken);
 }
 
-void destroy(Provisioning* work, const DaxDevice& device) {
-  work->change({"daxctl", "disable-device", device.name}, "see dmesg");
-  work->change({"daxctl", "destroy-device", device.name}, "see dmesg");
-}
-
 // A tracer may reach a window that was made of free room: one that nobody has bounded since its driver was loaded, or
 // that was bounded to a window which is gone.
 void keep_tracers_away(Provisioning* work, const DaxDevice& made, const std::string& sibling) {
@@ -72,7 +67,7 @@ void keep_tracers_away(Provisioning* work, const DaxDevice& made, const std::str
   try {
     Provisioning::require_tracer_lets_go(made, taken, "the room of the new window");
   } catch (const Failure&) {
-    destroy(work, made);
+    unmake_window(work, made);
     throw;
   }
   if (const auto first = find_dax(sibling)) work->bound_tracer(*first, taken);
@@ -184,6 +179,11 @@ std::string record_key(const DaxDevice& device) {
   return "";
 }
 
+void unmake_window(Provisioning* work, const DaxDevice& device) {
+  if (!device.driver.empty()) work->change({"daxctl", "disable-device", device.name}, "see dmesg");
+  work->change({"daxctl", "destroy-device", device.name}, "see dmesg");
+}
+
 DaxDevice make_window(Provisioning* work, const DaxDevice& sibling, uint64_t bytes, const std::string& shrunk) {
   if (const auto device = find_dax(shrunk); device && device->parent != sibling.parent)
     throw Failure(kUsage, "expected --shrink to name a device of the region that " + sibling.name + " lies in, found " +
@@ -204,7 +204,7 @@ DaxDevice make_window(Provisioning* work, const DaxDevice& sibling, uint64_t byt
     if (std::count(before.begin(), before.end(), d.name) != 0) continue;
     const unsigned pieces = extents(d);
     if (pieces > 1) {
-      destroy(work, d);
+      unmake_window(work, d);
       throw Failure(kAbsent, "expected one extent for a window, found " + std::to_string(pieces) + " in " + d.name +
                                  ", which is gone again: the free room is in pieces; destroy windows between them");
     }

@@ -60,6 +60,9 @@ std::string record_key(const DaxDevice& device);
 // (empty: from none).
 DaxDevice make_window(Provisioning* work, const DaxDevice& sibling, uint64_t bytes, const std::string& shrink);
 
+// The end of such a device.
+void unmake_window(Provisioning* work, const DaxDevice& device);
+
 // Those of the record that are not there, beside `first`. Returns all further devices of the region.
 std::vector<DaxDevice> restore_windows(Provisioning* work, const DaxDevice& first);
 

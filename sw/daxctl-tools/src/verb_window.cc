@@ -116,8 +116,7 @@ int destroy(const DestroyOptions& o) {
                                 "whole region back");
     const std::string key = record_key(*device);
     WindowRecord record;
-    if (!device->driver.empty()) work.change({"daxctl", "disable-device", device->name}, "see dmesg");
-    work.change({"daxctl", "destroy-device", device->name}, "see dmesg");
+    unmake_window(&work, *device);
     if (!key.empty()) {
       record.remove(key, device->bytes);
       unrecorded = record.save();

@@ -7,6 +7,7 @@ import stat
 
 import pytest
 from cli_harness import OK, MockSystem, Process, binary, devices_at, merapi
+from divided_expander import divide
 from native_fixtures import folder  # noqa: F401
 
 FAKE_JAVA = """#!/bin/sh
@@ -67,6 +68,11 @@ def window_file(folder, start):  # noqa: F811
 @pytest.fixture
 def system(tmp_path):
     return MockSystem(tmp_path)
+
+
+@pytest.fixture
+def divided(system):
+    return divide(system)
 
 
 @pytest.fixture

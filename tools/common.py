@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import math
 import os
 import sys
 import time
@@ -103,6 +104,17 @@ def count(text):
             f"expected a whole number, 1 or more, found '{text}'; give one or leave it out"
         )
     return int(text)
+
+
+def above_zero(text):
+    """An argument that is a number above zero."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = math.nan
+    if not 0 < number < math.inf:
+        raise argparse.ArgumentTypeError(f"expected a number above 0, found '{text}'; give one or leave it out")
+    return number
 
 
 def expect_built(paths):

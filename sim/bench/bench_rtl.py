@@ -13,7 +13,6 @@ status 1 (with --report-only: 0).
 
 import argparse
 import json
-import math
 import os
 import platform
 import subprocess
@@ -25,7 +24,7 @@ sys.path[:0] = [str(ROOT / "sim/run"), str(ROOT / "tools")]
 
 import rtl_limits  # noqa: E402
 import windows  # noqa: E402
-from common import BUILD, count, exclusive, expect_built, fail, say  # noqa: E402
+from common import BUILD, above_zero, count, exclusive, expect_built, fail, say  # noqa: E402
 from device import DeviceError  # noqa: E402
 from measured_jvm import BenchError  # noqa: E402
 from run import part_of_index  # noqa: E402
@@ -77,17 +76,6 @@ def text(row):
         f"{row['ratio']:.1f}",
         f"{row['simulated_khz']:.0f}",
     ]
-
-
-def share(text):
-    """An argument that is a number above zero."""
-    try:
-        number = float(text)
-    except ValueError:
-        number = math.nan
-    if not 0 < number < math.inf:
-        raise argparse.ArgumentTypeError(f"expected a number above 0, found '{text}'; give one or leave it out")
-    return number
 
 
 def parts(args):
@@ -149,7 +137,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--preset", action="append", help="tracers to simulate (default ddr4-1ch; repeatable)")
     parser.add_argument("--memory", default="", help="memory time (default: what suits the preset)")
-    parser.add_argument("--scale", type=share, default=0.1, help="hash map, graph and list: share of full size (0.1)")
+    parser.add_argument(
+        "--scale", type=above_zero, default=0.1, help="hash map, graph and list: share of full size (0.1)"
+    )
     parser.add_argument("--packages", type=count, default=15_000, help="size of the real programs' input (15000)")
     parser.add_argument("--only", choices=windows.NAMES, action="append", help="these programs alone (repeatable)")
     parser.add_argument("--no-aged", action="store_true", help="leave the aged windows out")

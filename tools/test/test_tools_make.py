@@ -96,6 +96,12 @@ def test_what_only_root_installs_comes_before_builds(words):
     assert 0 < plan.index("expected cargo") < plan.index("tools/setup.py"), plan
 
 
+def test_a_plan_before_anything_is_fetched_says_nothing_but_the_plan(tmp_path):
+    words = ["rtl-archives", "RTL_PRESETS=sim-small", f"RTL_VENV={tmp_path}/venv", f"RTL_BUILD={tmp_path}/rtl"]
+    plan, err = make("-n", *words).communicate(timeout=60)
+    assert "verilating sim-small" in plan and err == ""
+
+
 @pytest.mark.parametrize("words", [["native"], ["test-jvm"], ["run", "DEVICE=model"], ["lint"]])
 def test_what_needs_no_simulation_needs_no_cargo(words):
     plan, _ = make("-n", *words).communicate(timeout=60)
@@ -108,6 +114,26 @@ def test_jobs_are_a_number(name, jobs):
     done = make("-s", "run-arguments", f"{name}={jobs}")
     _, err = done.communicate(timeout=60)
     assert done.returncode != 0 and f"{name}: expected a number from 1 to 1024, found '{jobs}'" in err
+
+
+@pytest.mark.parametrize(
+    ("tool", "words"),
+    [
+        ("formal/prove.py", ["--rtl", "x", "--seconds", "0"]),
+        ("mutation/mutate.py", ["make", "--rtl", "x", "--out", "x", "--count", "0"]),
+        ("mutation/mutate.py", ["hunt", "--test", "x", "--list", "x", "--jobs", "0"]),
+        ("mutation/mutate.py", ["hunt", "--test", "x", "--list", "x", "--minutes", "0"]),
+        ("mutation/mutate.py", ["hunt", "--test", "x", "--list", "x", "--least", "0"]),
+        ("synth/synth.py", ["--rtl", "x", "--jobs", "0"]),
+        ("synth/synth.py", ["--rtl", "x", "--timeout", "0"]),
+    ],
+)
+def test_numbers_of_the_tools_that_judge_the_tracer(tool, words):
+    """They work for minutes to hours; none of nothing would be a success."""
+    done = subprocess.run(
+        [sys.executable, ROOT / "hw/tracer-rtl" / tool, *words], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 2 and f"argument {words[-2]}: expected a " in done.stderr and "found '0'" in done.stderr
 
 
 @pytest.mark.parametrize(("name", "usual"), [("RTL_JOBS", "2"), ("COVER_PIECE", "0 1 2 3 4 5")])

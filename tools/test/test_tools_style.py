@@ -90,19 +90,31 @@ def test_a_wrong_format_is_found(tmp_path, monkeypatch, capsys):
     ],
 )
 def test_chisel_is_checked(target, text, message, tmp_path):
-    """In a tree of its own with one source, by the scalafmt that was fetched for this one."""
-    classpath = "build/rtl-tools/scalafmt/classpath"
-    subprocess.run(["make", "-s", "-o", "setup", ROOT / classpath], cwd=ROOT, check=True)
-    source = "hw/tracer-rtl/src/X.scala"
-    for name in ("Makefile", "build.sc", "hw/tracer-rtl/rtl.mk", "hw/tracer-rtl/.scalafmt.conf", classpath):
-        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / name, tmp_path / name)
-    (tmp_path / source).parent.mkdir()
-    (tmp_path / source).write_text("package merapi\n\n" + text)
-    done = subprocess.run(["make", "-s", "-o", "setup", target], cwd=tmp_path, capture_output=True, text=True)
+    done = check_chisel(tmp_path, target, text)
     assert (done.returncode == 0) == (message is None), done.stdout + done.stderr
     if message:
         assert message in done.stderr and "X.scala" in done.stdout
+
+
+def test_a_scalafmt_that_does_not_run_says_nothing_of_style(tmp_path):
+    done = check_chisel(tmp_path, "lint-rtl", "class X   {\n  val x=3\n}\n", classpath="/nonexistent")
+    assert done.returncode != 0 and "ClassNotFoundException" in done.stdout
+    assert "expected scalafmt to run" in done.stderr and "style" not in done.stderr
+
+
+def check_chisel(folder, target, text, classpath=None):
+    """In a tree of its own with one source, by the scalafmt that was fetched for this one."""
+    path = "build/rtl-tools/scalafmt/classpath"
+    subprocess.run(["make", "-s", "-o", "setup", ROOT / path], cwd=ROOT, check=True)
+    source = "hw/tracer-rtl/src/X.scala"
+    for name in ("Makefile", "build.sc", "hw/tracer-rtl/rtl.mk", "hw/tracer-rtl/.scalafmt.conf", path):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, folder / name)
+    if classpath:
+        (folder / path).write_text(classpath)
+    (folder / source).parent.mkdir()
+    (folder / source).write_text("package merapi\n\n" + text)
+    return subprocess.run(["make", "-s", "-o", "setup", target], cwd=folder, capture_output=True, text=True)
 
 
 def test_make_alone_lists_the_targets():

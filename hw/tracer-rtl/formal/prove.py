@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2] / "tools"))
+from common import count  # noqa: E402
 
 
 def fail(message: str) -> None:
@@ -164,7 +166,7 @@ def main() -> int:
     parser.add_argument("--abc", default="yosys-abc")
     parser.add_argument("--rtl", type=Path, required=True, help="folder of the presets' SystemVerilog")
     parser.add_argument("--out", type=Path, default=Path("build/formal"))
-    parser.add_argument("--seconds", type=int, default=0, help="limit of each run of ABC instead of the listed one")
+    parser.add_argument("--seconds", type=count, default=0, help="limit of each run of ABC instead of the listed one")
     arguments = parser.parse_args()
     arguments.rtl = arguments.rtl.resolve()
     proofs = json.loads((HERE / "proofs.json").read_text())

@@ -40,6 +40,9 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parents[2] / "tools"))
+from common import above_zero, count  # noqa: E402
+
 # All mutants meet these first: a second for all of them together. The rest is run test by test.
 QUICK = "RtlFault.NoneAndIdle:RtlTrace.EveryCounter:RtlWide.LargestHeap"
 # At the end of the name of a run in which what leaves the ports is compared with the record.
@@ -446,7 +449,7 @@ def main() -> int:
     m.add_argument("--yosys", default="yosys")
     m.add_argument("--rtl", type=Path, required=True)
     m.add_argument("--out", type=Path, required=True)
-    m.add_argument("--count", type=int, default=120)
+    m.add_argument("--count", type=count, default=120)
     m.add_argument("--seed", type=int, default=1)
     m.set_defaults(run=make)
     h = commands.add_parser("hunt")
@@ -454,11 +457,11 @@ def main() -> int:
     h.add_argument("--list", type=Path, required=True)
     h.add_argument("--survivors", type=Path, default=HERE / "survivors.json")
     h.add_argument("--report", type=Path, default=Path("build/mutation/report.json"))
-    h.add_argument("--least", type=float, default=0.95)
-    h.add_argument("--jobs", type=int, default=1)
+    h.add_argument("--least", type=above_zero, default=0.95)
+    h.add_argument("--jobs", type=count, default=1)
     h.add_argument("--verdicts", type=Path, default=Path("build/mutation/verdicts.jsonl"),
                    help="what is known already; continued")  # fmt: skip
-    h.add_argument("--minutes", type=float, default=0, help="stop after about this long, to be continued (status 3)")
+    h.add_argument("--minutes", type=above_zero, help="stop after about this long, to be continued (status 3)")
     h.add_argument("--tests-added", action="store_true",
                    help="nothing but new tests since the last hunt: what was survived stays so")  # fmt: skip
     h.add_argument("--only", type=int, nargs="*", help="numbers of mutants")

@@ -26,6 +26,7 @@ HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[2] / "tools")]
 import firtool_memory  # noqa: E402
 import paths  # noqa: E402
+from common import count  # noqa: E402
 
 # Lookup tables that one cell of distributed memory occupies (AMD UG974).
 MEMORY_LUTS = {
@@ -304,8 +305,8 @@ def main() -> int:
     parser.add_argument("--report", type=Path, default=Path("build/synth/report.json"))
     parser.add_argument("--top", default="Tracer", help="top module (a block alone is measured faster)")
     parser.add_argument("--reuse", action="store_true", help="judge what Yosys left in --work before")
-    parser.add_argument("--timeout", type=int, default=3600, help="seconds for each preset")
-    parser.add_argument("--jobs", type=int, default=1, help="presets at a time")
+    parser.add_argument("--timeout", type=count, default=3600, help="seconds for each preset")
+    parser.add_argument("--jobs", type=count, default=1, help="presets at a time")
     arguments = parser.parse_args()
     devices = json.loads((HERE / "devices.json").read_text())
     with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:

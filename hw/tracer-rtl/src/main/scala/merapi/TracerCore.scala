@@ -78,10 +78,13 @@ class TracerCore(p: TracerParameters) extends Module {
   released := sweep.io.busy && (released || sweep.io.blocked)
   val hold = stop || RegNext(sweep.io.busy && !released, false.B)
 
-  // Lanes are the first that come to rest. What they have counted is written while filters and banks end.
+  // Lanes are the first that come to rest. What they have counted is written while filters and banks end; early, while the
+  // lanes' last references leave as well.
   private val lanesQuiet = rested(Seq(lanes.map(_.io.quiet)))
+  private val allCounted = if (p.earlyFlush) rested(Seq(lanes.map(_.io.allCounted))) else lanesQuiet
   private val drain      = late(io.orders.drain)
-  private val flushLive  = late(drain && late(stop) && lanesQuiet)
+  private val flushLive  = late(drain && late(stop) && allCounted)
+  if (p.earlyFlush) assert(!(flushLive && any(lanes.map(_.io.live.valid))), "live words come while they are written")
 
   val arraysWait = RegNext(stores.map(_.io.deep).reduce(_ || _), false.B)
 

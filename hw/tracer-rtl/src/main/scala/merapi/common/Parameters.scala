@@ -66,6 +66,10 @@ case class TracerParameters(
       * to a pause.
       */
     liveLegs: Int = 8,
+    /** Whether live words are written to the window as soon as no lane has an object left to size, while references of the
+      * last ones are still on their way to a filter: with thousands of regions both take hundreds of cycles of a pause.
+      */
+    earlyFlush: Boolean = false,
     /** log2 of the bytes after which the next port's share begins. */
     interleaveLog2: Int = 8,
     /** log2 of the largest heap in bytes. */
@@ -264,7 +268,8 @@ object TracerParameters {
   )
 
   /** As small, with so many ports and slots as have ways of their own (`manyPorts`, `manySlots`), more than one group of
-    * live lines (`LiveTable.group`), two scan ports, two limits together and updates of live words that follow each other.
+    * live lines (`LiveTable.group`), two scan ports, two limits together, updates of live words that follow each other and
+    * an early flush.
     */
   val simPorts: TracerParameters = simSmall.copy(
     name = "sim-ports",
@@ -275,7 +280,8 @@ object TracerParameters {
     ports = 8,
     scanPorts = 2,
     limitsTogether = 2,
-    liveForwarding = true
+    liveForwarding = true,
+    earlyFlush = true
   )
 
   val ddr4x1: TracerParameters = TracerParameters(
@@ -294,6 +300,7 @@ object TracerParameters {
     limitLines = 512,
     liveLines = 256,
     liveLegs = 32,
+    earlyFlush = true,
     ports = 1,
     lineQueue = 16,
     askQueue = 4,

@@ -93,9 +93,10 @@ class ScanLane(p: TracerParameters) extends Module {
     val looked     = Valid(new Looked(p))
     val few        = Output(Bool())                        // objects in flight, a cycle late
     val empty      = Output(Bool())                        // no object in any slot
-    val quiet      = Output(Bool())                        // nothing moves, nothing is outstanding
+    val allCounted = Output(Bool())         // earlyFlush: no live words come before something is taken up
+    val quiet      = Output(Bool())         // nothing moves, nothing is outstanding
     val events     = Output(new LaneEvents)
-    val fault      = Valid(new FaultReport)                // its address counted from the heap's start
+    val fault      = Valid(new FaultReport) // its address counted from the heap's start
     val limitFault = Valid(new LimitFault(p))
   })
   val c = io.config
@@ -426,9 +427,12 @@ class ScanLane(p: TracerParameters) extends Module {
   io.limitFault  := check.io.fault
   io.empty       := free.andR && !pieceIn.io.deq.valid && evaluate.io.quiet && !scan.io.busy
   private val inHand = if (p.wide) aValid || onItsWay else aValid
-  io.quiet := !check.io.busy && fetch.io.quiet && !isNew && !guesses && !arrived.io.deq.valid && !inHand &&
+  // All but the references that leave.
+  private def othersRest = !check.io.busy && fetch.io.quiet && !isNew && !guesses && !arrived.io.deq.valid && !inHand &&
     !misses.io.busy && !stale && !(pieceIn.io.deq.valid && pieceRoom && !io.grey.valid) && evaluate.io.quiet &&
-    walk.io.quiet && !walk.io.prefetch.valid && !scan.io.busy
+    walk.io.quiet && !walk.io.prefetch.valid
+  io.allCounted       := (if (p.earlyFlush) othersRest else DontCare)
+  io.quiet            := (if (p.earlyFlush) io.allCounted else othersRest) && !scan.io.busy
   io.events.scanned   := evaluate.io.scanned
   io.events.hit       := RegNext(cache.io.accept && cache.io.found, false.B)
   io.events.missed    := io.shapes.klass.fire

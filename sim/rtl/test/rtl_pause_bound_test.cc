@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The host's whole wait for a pause, from its request until it sees the acknowledgement: 5 us at 250 MHz in heaps
-// of up to 8,192 regions, whatever the tracer has in hand, with a memory that answers after 100 ns and takes one line a
+// of up to 16,384 regions, whatever the tracer has in hand, with a memory that answers after 100 ns and takes one line a
 // cycle at each port. Each trace ends all the same and leaves what the closure says. MERAPI_PRESET as in rtl_test.cc.
 #include <gtest/gtest.h>
 

@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // The host's whole wait for a pause, from its request until it sees the acknowledgement: 5 us at 250 MHz in heaps
-// of up to 16,384 regions, whatever the tracer has in hand, with a memory that answers after 100 ns and takes one line a
-// cycle at each port. Each trace ends all the same and leaves what the closure says. MERAPI_PRESET as in rtl_test.cc.
+// of up to 16,384 regions, whatever the tracer has in hand, with a memory that answers after 100 ns and takes one line
+// a cycle at each port. Each trace ends all the same and leaves what the closure says. MERAPI_PRESET as in rtl_test.cc.
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <cstring>
 #include <map>
 #include <memory>
+#include <numeric>
 #include <string>
 #include <utility>
 #include <vector>
@@ -132,6 +133,11 @@ class PausedTrace {
     machine->request_pause();
     ASSERT_TRUE(machine->run_until([&] { return machine->pause_acknowledged(); }, kPatience)) << what;
     const uint64_t waited = machine->simulation->cycles() - asked;
+    // What was counted is the host's now.
+    const uint64_t* live = window.live();
+    EXPECT_EQ(std::accumulate(live, live + window.shape.regions, uint64_t{0}),
+              machine->counter(MERAPI_COUNTER_LIVE_WORDS))
+        << what;
     pauses_++;
     if (waited <= longest_) return;
     longest_ = waited;

@@ -84,7 +84,12 @@ class TracerCore(p: TracerParameters) extends Module {
   private val allCounted = if (p.earlyFlush) rested(Seq(lanes.map(_.io.allCounted))) else lanesQuiet
   private val drain      = late(io.orders.drain)
   private val flushLive  = late(drain && late(stop) && allCounted)
-  if (p.earlyFlush) assert(!(flushLive && any(lanes.map(_.io.live.valid))), "live words come while they are written")
+  // From a flush to the hold's end.
+  if (p.earlyFlush) layer.block(layers.Verification.Assert) {
+    val flushed = RegInit(false.B)
+    flushed := stop && (flushed || flushLive)
+    assert(!((flushed || flushLive) && any(lanes.map(_.io.live.valid))), "live words come after a flush")
+  }
 
   val arraysWait = RegNext(stores.map(_.io.deep).reduce(_ || _), false.B)
 

@@ -112,9 +112,19 @@ class Bench:
                 if facts:
                     device_private.append(facts["private_bytes"])
                     window_bytes.append(measured.log.window_bytes)
+            self.expect_cycles(shape, rows)
             result[shape] = self.marking_of(rows)
             result[shape] |= {"device_private_bytes": max(device_private), "window_bytes": max(window_bytes)}
         return result
+
+    @staticmethod
+    def expect_cycles(shape, rows):
+        for variant, cycles in rows.items():
+            if not cycles:
+                traced = " that the device traced" if variant == "merapi" else ""
+                raise BenchError(
+                    f"{shape}: expected cycles of {variant} behind the first one of a run, found none{traced}"
+                )
 
     @staticmethod
     def marking_of(rows):

@@ -24,6 +24,7 @@ sys.path[:0] = [str(ROOT / "sim/run"), str(ROOT / "tools")]
 
 import rtl_limits  # noqa: E402
 import windows  # noqa: E402
+from children import die_with_parent  # noqa: E402
 from common import BUILD, above_zero, count, exclusive, expect_built, fail, say  # noqa: E402
 from device import DeviceError  # noqa: E402
 from measured_jvm import BenchError  # noqa: E402
@@ -47,7 +48,7 @@ def replay(args, window, preset, pause_every_us=0):
     if args.check:
         command.append("--check")
     before = os.times()
-    done = subprocess.run([str(word) for word in command], capture_output=True, text=True)
+    done = subprocess.run([str(word) for word in command], capture_output=True, text=True, preexec_fn=die_with_parent)
     after = os.times()
     if done.returncode:
         raise BenchError(f"{command} ended with status {done.returncode}\n{done.stdout}{done.stderr}")

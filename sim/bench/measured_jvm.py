@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import jvm_log
+from children import die_with_parent
 
 # Names (as /proc cuts them, 15 characters) of the threads that G1 marks with, and of the one that waits for them and
 # does what else belongs to a cycle.
@@ -87,7 +88,14 @@ def run(java, arguments, log_path=None, sample=(), more_log=()):
     begin = time.monotonic()
     # Output is small and goes to the pipe; the process is reaped by wait4, which knows its CPU time.
     command = [str(java), *flags, *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace")
+    process = subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+        preexec_fn=die_with_parent,
+    )
     clock = ThreadClock(process.pid, sample) if sample else None
     if clock:
         clock.thread.start()

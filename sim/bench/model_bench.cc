@@ -120,7 +120,7 @@ void simulate(const std::string& name, uint64_t objects, bool wide, const RtlOpt
 }  // namespace
 }  // namespace merapi::sim::bench
 
-int main(int argc, char** argv) {
+static int run(int argc, char** argv) {
   using namespace merapi::sim::bench;
   CLI::App app{"Speed of the functional model or of a simulated tracer over synthetic heaps"};
   std::vector<std::string> names;
@@ -131,8 +131,12 @@ int main(int argc, char** argv) {
   merapi::sim::TracerOptions options;
   app.option_defaults()->disable_flag_override();
   app.add_option("heaps", names, "which heaps (default: all)")->check(CLI::IsMember(heap_names()));
-  app.add_option("--scale", scale, "size relative to 10 M nodes or 5 M map entries")->capture_default_str();
-  app.add_option("--repeats", repeats, "warm runs; the fastest counts")->capture_default_str();
+  app.add_option("--scale", scale, "size relative to 10 M nodes or 5 M map entries")
+      ->check(CLI::Range(1e-6, 1e3))
+      ->capture_default_str();
+  app.add_option("--repeats", repeats, "warm runs; the fastest counts")
+      ->check(CLI::Range(1, 1000))
+      ->capture_default_str();
   app.add_flag("--wide", wide, "8-byte references");
   app.add_option("--stack-entries", options.stack_entries)->capture_default_str();
   app.add_flag("--strict", options.strict);
@@ -191,4 +195,13 @@ int main(int argc, char** argv) {
     }
   }
   return 0;
+}
+
+int main(int argc, char** argv) {
+  try {
+    return run(argc, argv);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "model_bench: %s\n", error.what());
+    return 3;
+  }
 }

@@ -11,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import measured_jvm
+from children import die_with_parent
 from common import BUILD, say, write_whole
 from device import Device
 from measured_jvm import BenchError
@@ -140,7 +141,9 @@ def aged(window, program):
     old = image.with_name(f"aged-{image.name}")
     if not old.exists() or old.stat().st_mtime < image.stat().st_mtime:
         say(f"ageing the window of {window['name']}")
-        done = subprocess.run([program, image, old, "--percent", "50"], capture_output=True, text=True)
+        done = subprocess.run(
+            [program, image, old, "--percent", "50"], capture_output=True, text=True, preexec_fn=die_with_parent
+        )
         if done.returncode:
             raise BenchError(f"{program} ended with status {done.returncode}\n{done.stdout}{done.stderr}")
     kind = "aged" if window["kind"] == "real" else f"aged {window['kind']}"

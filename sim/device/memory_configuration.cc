@@ -18,7 +18,8 @@ namespace {
 using Section = std::map<std::string, std::string>;
 using Sections = std::map<std::string, Section>;
 
-// Numbers and words that every one of DRAMsim3's own configurations states, as it spells them.
+// Words and whole numbers that every one of DRAMsim3's own configurations states, as it spells them. (tCK, a real
+// number, is the one besides.)
 struct Needed {
   const char* section;
   std::vector<const char*> numbers, words;
@@ -26,7 +27,7 @@ struct Needed {
 const std::vector<Needed>& needed() {
   static const std::vector<Needed> all = {
       {"dram_structure", {"bankgroups", "banks_per_group", "rows", "columns", "device_width"}, {"protocol"}},
-      {"timing", {"tCK", "CL", "CWL", "tRAS", "tRP", "tRFC", "tWR", "tFAW"}, {}},
+      {"timing", {"CL", "CWL", "tRAS", "tRP", "tRFC", "tWR", "tFAW"}, {}},
       {"system",
        {"channel_size", "channels", "bus_width", "cmd_queue_size", "trans_queue_size"},
        {"address_mapping", "queue_structure", "row_buf_policy"}},
@@ -44,6 +45,9 @@ std::string trimmed(const std::string& text) {
   const size_t first = text.find_first_not_of(kSpace);
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
+
+// What DRAMsim3 can count with: cycles of one time, entries of a queue, anything else.
+constexpr uint64_t kMostCycles = 100'000, kMostEntries = 65'536, kMost = uint64_t{1} << 24;
 
 // As DRAMsim3 reads it: names in any case, a line that begins with a blank continues the value before it, comments
 // begin with ';' after a blank.
@@ -64,20 +68,32 @@ Sections read(const std::string& path) {
     } else if (text[0] != '[' && sign != std::string::npos) {
       std::string value = text.substr(sign + 1);
       for (const char* comment : {" ;", "\t;"}) value = value.substr(0, value.find(comment));
-      sections[section][lower(trimmed(text.substr(0, sign)))] = trimmed(value);
+      const std::string key = lower(trimmed(text.substr(0, sign)));
+      // DRAMsim3 joins the values.
+      if (!sections[section].emplace(key, trimmed(value)).second)
+        throw std::runtime_error("expected a DRAMsim3 configuration at " + path + ", found " + key + " twice in [" +
+                                 section + "]; leave one out");
       continues = true;
     }
   }
   return sections;
 }
 
-// A number, and behind it nothing or what nobody takes for a part of it ("0.666 (1/1.5)").
-bool is_number(const std::string& text, bool may_be_0 = false) {
+// Behind a number: nothing, or what nobody takes for a part of it ("0.666 (1/1.5)").
+bool ends(const char* text) { return *text == 0 || *text == ';' || std::isspace(static_cast<unsigned char>(*text)); }
+bool is_clock(const std::string& text) {
   char* end = nullptr;
-  const double value = std::strtod(text.c_str(), &end);
-  const bool ends = *end == 0 || *end == ';' || std::isspace(static_cast<unsigned char>(*end));
-  return end != text.c_str() && ends && (value > 0 || (may_be_0 && value == 0));
+  const double nanoseconds = std::strtod(text.c_str(), &end);
+  return end != text.c_str() && ends(end) && nanoseconds >= 0.1 && nanoseconds <= 100;
 }
+// DRAMsim3 reads decimal digits, and takes what comes of anything else.
+bool is_whole(const std::string& text, uint64_t least, uint64_t most) {
+  const size_t digits = std::min(text.find_first_not_of("0123456789"), text.size());
+  if (digits == 0 || digits > 9 || !ends(text.c_str() + digits)) return false;
+  const uint64_t value = std::stoull(text);
+  return value >= least && value <= most;
+}
+bool is_power_of_two(uint64_t value) { return value != 0 && (value & (value - 1)) == 0; }
 
 class Check {
  public:
@@ -88,17 +104,20 @@ class Check {
       if (sections_.count(n.section) == 0) missing(std::string("[") + n.section + "]");
     }
     refuse_missing();
+    // An HMC is no channel of a port.
+    one_of("dram_structure", "protocol",
+           {"DDR3", "DDR4", "GDDR5", "GDDR5X", "GDDR6", "LPDDR", "LPDDR3", "LPDDR4", "HBM", "HBM2"});
     for (const Needed& n : needed()) {
       for (const char* key : n.numbers) number(n.section, key);
       for (const char* key : n.words) {
         if (find(n.section, key) == nullptr) missing(key, n.section);
       }
     }
-    burst();
+    if (find("timing", "tCK") == nullptr) missing("tCK", "timing");
+    number("dram_structure", "BL", 0);  // of a bus that takes no time
     row_to_column();
     refuse_missing();
-    one_of("dram_structure", "protocol",
-           {"DDR3", "DDR4", "GDDR5", "GDDR5X", "GDDR6", "LPDDR", "LPDDR3", "LPDDR4", "HBM", "HBM2", "HMC"});
+    if (!is_clock(*find("timing", "tCK"))) found_instead("timing", "tCK", "from 0.1 to 100 (nanoseconds)");
     one_of("system", "queue_structure", {"PER_BANK", "PER_RANK"});
     one_of("system", "row_buf_policy", {"OPEN_PAGE", "CLOSE_PAGE"});
     one_of("system", "refresh_policy", {"RANK_LEVEL_SIMULTANEOUS", "RANK_LEVEL_STAGGERED", "BANK_LEVEL_STAGGERED"});
@@ -108,6 +127,8 @@ class Check {
     if (value_of("system", "bus_width") < value_of("dram_structure", "device_width"))
       found_instead("system", "bus_width", "of at least a device's width");
     a_line_each();
+    geometry();
+    times();
   }
 
  private:
@@ -117,9 +138,7 @@ class Check {
     const auto value = s->second.find(lower(key));
     return value == s->second.end() ? nullptr : &value->second;
   }
-  double value_of(const char* section, const char* key) const {
-    return std::strtod(find(section, key)->c_str(), nullptr);
-  }
+  uint64_t value_of(const char* section, const char* key) const { return std::stoull(*find(section, key)); }
   void missing(const std::string& what) { missing_ += (missing_.empty() ? "" : ", ") + what; }
   void missing(const std::string& key, const std::string& section) { missing(key + " in [" + section + "]"); }
   void refuse_missing() const {
@@ -131,27 +150,47 @@ class Check {
     throw std::runtime_error("expected a DRAMsim3 configuration of one channel at " + path_ + ", with " + key + " " +
                              wanted + " in [" + section + "], found '" + *find(section, key) + "'");
   }
-  void number(const char* section, const char* key) {
+  static uint64_t most_of(const std::string& section, const std::string& key) {
+    if (section == "timing") return kMostCycles;
+    return key == "cmd_queue_size" || key == "trans_queue_size" ? kMostEntries : kMost;
+  }
+  void number(const char* section, const char* key, uint64_t least = 1) {
     const std::string* value = find(section, key);
+    const uint64_t most = most_of(section, key);
     if (value == nullptr) {
       missing(key, section);
-    } else if (!is_number(*value)) {
-      found_instead(section, key, "above 0");
+    } else if (!is_whole(*value, least, most)) {
+      found_instead(section, key, "a whole number from " + std::to_string(least) + " to " + std::to_string(most));
     }
   }
-  // 0 stands for a bus that takes no time; an HMC has its blocks instead.
-  void burst() {
-    const std::string *value = find("dram_structure", "BL"), *protocol = find("dram_structure", "protocol");
-    if (value == nullptr && (protocol == nullptr || *protocol != "HMC")) missing("BL", "dram_structure");
-    if (value != nullptr && !is_number(*value, true)) found_instead("dram_structure", "BL", "of at least 0");
-  }
-  // One access is what the tracer asks for at once. Where a burst takes no time, and in an HMC, it may be.
+  // One access is what the tracer asks for at once. Where a burst takes no time it may be.
   void a_line_each() const {
-    if (find("dram_structure", "BL") == nullptr || value_of("dram_structure", "BL") == 0) return;
-    const double width = value_of("system", "bus_width"), bits = width * value_of("dram_structure", "BL");
-    if (bits == MERAPI_LINE_BYTES * 8) return;
-    const int needed = int(MERAPI_LINE_BYTES * 8 / width);
+    const uint64_t width = value_of("system", "bus_width"), burst = value_of("dram_structure", "BL");
+    if (burst == 0 || width * burst == MERAPI_LINE_BYTES * 8) return;
+    const uint64_t needed = MERAPI_LINE_BYTES * 8 / width;
     found_instead("dram_structure", "BL", std::to_string(needed) + " (lines of 64 bytes at that bus_width)");
+  }
+  // Addresses are cut into fields of bits, and DRAMsim3 divides by the megabytes of a bank.
+  void geometry() const {
+    for (const char* key : {"bankgroups", "banks_per_group", "rows", "columns", "device_width"}) {
+      if (!is_power_of_two(value_of("dram_structure", key))) found_instead("dram_structure", key, "a power of two");
+    }
+    const std::string protocol = *find("dram_structure", "protocol");
+    const uint64_t burst = value_of("dram_structure", "BL");
+    uint64_t columns = value_of("dram_structure", "columns");  // of a device's width
+    if (protocol.rfind("GDDR", 0) == 0) columns *= burst;
+    if (protocol.rfind("HBM", 0) == 0) columns *= 2;
+    if (columns < burst) found_instead("dram_structure", "columns", "of a burst (BL) at least");
+    const uint64_t page = columns * value_of("dram_structure", "device_width") / 8;
+    if (page * (value_of("dram_structure", "rows") / 1024) / 1024 == 0)
+      found_instead("dram_structure", "rows", "of at least 1 MiB in a bank (of so many columns and that device_width)");
+  }
+  // Those, too, that may be missing or empty.
+  void times() const {
+    for (const auto& [key, value] : sections_.at("timing")) {
+      if (key == "tck" || value.empty() || is_whole(value, 0, kMostCycles)) continue;
+      found_instead("timing", key, "a whole number of at most " + std::to_string(kMostCycles));
+    }
   }
   // One time for both directions, or two.
   void row_to_column() {

@@ -33,8 +33,10 @@ rtl_has_one_lane = grep -q '"lanes": 1,' $(RTL_BUILD)/$*/preset.json
 rtl_is_at_once = $(and $(findstring clang,$(RTL_FAST_CXX)),$(filter fast,$(1)))
 rtl_apart = $$($(rtl_has_one_lane) || echo $(CURDIR)/sim/rtl/instances.vlt $(if $(rtl_is_at_once),$(CURDIR)/sim/rtl/vectors.vlt) \
   -fno-dfg-scoped -fno-table -fno-reorder -fno-dedup)
+# Of eight lanes.
+RTL_WIDE := ddr4-4ch hbm2
 # What the regression compares with the model that Verilator makes (test_rtl_regression.py).
-rtl_rewritten = $(filter sim-small $(if $(call rtl_is_at_once,fast),ddr4-1ch),$(RTL_PRESETS))
+rtl_rewritten = $(filter sim-small $(if $(call rtl_is_at_once,fast),ddr4-1ch $(RTL_WIDE)),$(RTL_PRESETS))
 rtl_simulation_ready = $(foreach s,$(RTL_SIMULATIONS),$(RTL_BUILD)/$(subst :,/,$(s))/ready)
 RTL_PLUGIN_SOURCES := $(wildcard sim/rtl/*.cc sim/rtl/*.h sim/rtl/*.in sim/rtl/*.cmake sim/rtl/plugin/CMakeLists.txt) \
   sim/engine/engine.h $(rtl_sharing) $(rtl_vectors) $(rtl_gating) sim/rtl/plain_evaluation.py
@@ -142,7 +144,6 @@ run: rtl-simulations
 endif
 
 # Eight lanes take many minutes to compile: not part of make test. A folder of their own, so that what make test uses stays.
-RTL_WIDE := ddr4-4ch hbm2
 RTL_WIDE_BUILD := $(CURDIR)/build/rtl-wide
 .PHONY: test-rtl-wide
 test-rtl-wide: native ## the regression and windows of real programs on the presets with eight lanes (MERAPI_SEEDS=)

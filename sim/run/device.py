@@ -9,6 +9,7 @@ import selectors
 import shutil
 import subprocess
 import tempfile
+import threading
 import time
 from pathlib import Path
 
@@ -40,14 +41,22 @@ def prepare_child(first=True):
 
 
 def realtime_permitted():
-    """May this process's children run before all ordinary threads (merapi-device --realtime)?"""
-    lowest = os.sched_get_priority_min(os.SCHED_RR)
-    try:
-        os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(lowest))
-    except PermissionError:
-        return False
-    os.sched_setscheduler(0, os.SCHED_OTHER, os.sched_param(0))
-    return True
+    """May this process's children run before all ordinary threads (merapi-device --realtime)?
+
+    Asked by a thread of its own, whose policy ends with it: who may take it by a limit alone (RLIMIT_RTPRIO) may not
+    give back that it ends at a fork."""
+    permitted = []
+
+    def ask():
+        lowest = os.sched_get_priority_min(os.SCHED_RR)
+        with contextlib.suppress(PermissionError):
+            os.sched_setscheduler(0, os.SCHED_RR | os.SCHED_RESET_ON_FORK, os.sched_param(lowest))
+            permitted.append(True)
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    asking.join()
+    return bool(permitted)
 
 
 class Device:

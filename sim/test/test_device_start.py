@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a device process is started with: its command line, files and sockets of others, streams, scheduling."""
 
+import errno
 import os
 import resource
 import signal
@@ -239,6 +240,21 @@ def policies(process):
     """The scheduling policy of each of its threads: field 41 of proc_pid_stat(5)."""
     tasks = Path(f"/proc/{process.pid}/task").iterdir()
     return [int((task / "stat").read_text().rpartition(")")[2].split()[38]) for task in tasks]
+
+
+def test_asking_for_realtime_changes_nothing(monkeypatch):
+    """Who is permitted by a limit alone may not give the policy's reset at a fork back: the asker failed."""
+    before, asked = os.sched_getscheduler(0), []
+    realtime_permitted()
+    assert os.sched_getscheduler(0) == before
+
+    def permit_once(_pid, policy, _param):
+        asked.append(policy)
+        if len(asked) > 1:
+            raise PermissionError(errno.EPERM, "not any more")
+
+    monkeypatch.setattr(os, "sched_setscheduler", permit_once)
+    assert realtime_permitted()
 
 
 @pytest.mark.skipif(not realtime_permitted(), reason="this user may not use SCHED_RR")

@@ -42,7 +42,8 @@ def test_replay_on_own_model(folder, seed):
     assert result["counters"]["objects_marked"] == saved["marked"]
     assert result["deferred"] == saved["deferred"] and result["unanswered"] == 0
     assert result["g1_seconds"] == 0.0015 and result["ratio"] > 0
-    assert len(result["pause_us"]) == 3
+    # The heap is small, and the trace may be over before somebody pauses it.
+    assert result["counters"]["pauses"] == len(result["pause_us"]) <= 3
 
 
 @pytest.mark.parametrize("text", ('{"g1_mark_ms":"x"}', '{"g1_mark_ms":[]}', "[1]", "no JSON"))
@@ -66,13 +67,13 @@ def test_pauses_all_along(folder):
 
 def test_what_was_asked_for_is_printed_without_json_too(folder):
     image, _ = save(folder, 6)
-    run, _ = replay(image, "--lines", "--pauses", 2)
+    run, _ = replay(image, "--lines", "--pause-every-us", 1)
     assert run.returncode == 0, run
     printed = dict(re.findall(r"^(\S.*?) {2,}(\d+)", run.stdout, re.M))
     _, result = replay(image, "--lines", "--json")
     assert printed["heap lines needed"] == str(result["lines_needed"]["heap"])
     assert printed["bitmap lines"] == str(result["lines_needed"]["bitmap"])
-    assert printed["pauses"] == "2" and "longest pause" in printed
+    assert int(printed["pauses"]) > 0 and "longest pause" in printed
 
 
 def test_replay_on_a_device_process(start, folder):
@@ -157,15 +158,18 @@ def test_a_device_that_does_not_take_the_window(folder, rogue):
 @pytest.mark.parametrize("arguments", [[], ["--json"]])
 def test_a_device_that_fails_in_the_trace(start, folder, arguments):
     """It has taken the window and failed: that is a result, but one without counters and time."""
-    image, _ = save(folder, 6)
+    image = saved_windows.unpack("javac", folder)
     device = start("--socket", folder / "s")
     device.wait_event("ready")
-    endless = ["--pauses", "100000000", "--patience-us", "300000"]
-    command = [binary("merapi-replay"), image, "--socket", folder / "s", *endless, *arguments]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    end = time.monotonic() + 30
-    while not any(context["state"] in ("tracing", "paused") for context in device.status()):
-        assert time.monotonic() < end, "no trace began"
+    # Some tenths of a second; one that is over before it is looked at says nothing.
+    long = ["--pause-every-us", "1", "--patience-us", "300000"]
+    command = [binary("merapi-replay"), image, "--socket", folder / "s", *long, *arguments]
+    end, traces = time.monotonic() + 60, False
+    while not traces:
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        while process.poll() is None and not traces:
+            assert time.monotonic() < end, "no trace began"
+            traces = any(context["state"] in ("tracing", "paused") for context in device.status())
     device.kill()
     out, _ = process.communicate(timeout=30)
     assert process.returncode == 1 and out.count("\n") == 1, out

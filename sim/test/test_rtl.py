@@ -121,6 +121,7 @@ def test_a_saved_window_gives_what_the_model_gives(folder, memory):
     assert run.returncode == 0, run
     assert simulated["checked"] and simulated["kind"] == "rtl" and simulated["device"] == "merapi-rtl sim-small"
     assert (simulated["rtl_preset"], simulated["memory"]) == ("sim-small", memory)
+    assert simulated["counters"]["pauses"] == len(simulated["pause_us"]) == 2
     for name in EQUAL:
         assert simulated["counters"][name] == modelled["counters"][name], name
     assert (simulated["deferred"], simulated["shapes_seen"]) == (modelled["deferred"], modelled["shapes_seen"])
@@ -149,7 +150,23 @@ DRAM = (BINARIES / "../../rtl/lib/memory/ddr4-2400.ini").resolve()
 DAMAGED = {
     "no timing": (r"(?s)\[timing\].*?(?=\n\[)", "", "found no [timing];"),
     "no keys": (r"\n(tRCD|BL|rows)\b[^\n]*", "", "found no rows in [dram_structure], BL in [dram_structure], tRCD (or"),
-    "a word for a number": (r"\nCL\b[^\n]*", "\nCL = fast", "CL above 0 in [timing], found 'fast'"),
+    "a word for a number": (
+        r"\nCL\b[^\n]*",
+        "\nCL = fast",
+        "CL a whole number from 1 to 100000 in [timing], found 'fast'",
+    ),
+    "no whole number": (r"\nCL\b[^\n]*", "\nCL = 1e2", "found '1e2'"),
+    "another base": (r"\ntRFC\b[^\n]*", "\ntRFC = 0x10", "found '0x10'"),
+    "a time that may be missing": (r"\ntREFI\b[^\n]*", "\ntREFI = 7.8us", "trefi a whole number of at most 100000"),
+    "too fast a clock": (r"\ntCK\b[^\n]*", "\ntCK = 0.0005", "tCK from 0.1 to 100 (nanoseconds)"),
+    "too slow a clock": (r"\ntCK\b[^\n]*", "\ntCK = 1e9", "tCK from 0.1 to 100 (nanoseconds)"),
+    "no queue": (r"\ntrans_queue_size\b[^\n]*", "\ntrans_queue_size = 0.5", "found '0.5'"),
+    "no power of two": (r"\nbankgroups\b[^\n]*", "\nbankgroups = 3", "bankgroups a power of two"),
+    "too few rows": (r"\nrows\b[^\n]*", "\nrows = 512", "rows of at least 1 MiB in a bank"),
+    "too few columns": (r"\ncolumns\b[^\n]*", "\ncolumns = 4", "columns of a burst (BL) at least"),
+    "too large": (r"\nchannel_size\b[^\n]*", "\nchannel_size = 99999999999", "channel_size a whole number from 1 to"),
+    "a key twice": (r"\n(queue_structure\b[^\n]*)", r"\n\1\n\1", "found queue_structure twice in [system]"),
+    "no channel": (r"DDR4", "HMC", "found 'HMC'"),
     "continued": (r"\n(CL\b)", r"\n \1", "found no CL in [timing];"),
     "an abacus": (r"DDR4", "abacus", "found 'abacus'"),
     "a field twice": (r"rorabacobgch", "rorabacobgco", "found 'rorabacobgco'"),

@@ -44,6 +44,7 @@ def test_replay_finds_what_the_program_had(name, pauses, folder):
     report = replay(saved_windows.unpack(name, folder), "--pauses", str(pauses))
     assert report["checked"] and report["ok"] and report["unanswered"] == 0
     assert found(report) == saved_windows.EXPECTED[name]
+    assert report["counters"]["pauses"] == len(report["pause_us"]) <= pauses
 
 
 @pytest.mark.parametrize("preset", presets())
@@ -55,6 +56,8 @@ def test_a_simulated_tracer_finds_the_same(name, preset, folder):
     report = replay(saved_windows.unpack(name, folder), *options)
     assert report["checked"] and report["ok"] and report["unanswered"] == 0 and report["rtl_preset"] == preset
     assert found(report) == saved_windows.EXPECTED[name]
+    # Before the cycle has begun the device would acknowledge them all the same, idle.
+    assert report["counters"]["pauses"] >= len(report["pause_us"]) == 2 and report["counters"]["pause_max"] > 0
 
 
 def merapi(arguments):

@@ -18,6 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr uint64_t kWaitMicroseconds = 5000;
+constexpr uint64_t kSoonMicroseconds = 20;  // that it traces now is no news
 
 class Session {
  public:
@@ -194,12 +195,14 @@ class Session {
       for (int i = 0; i < got; i++) news |= take(entries[i]);
       check_fault();
       const bool due = options_.pause_every_us > 0 && microseconds_since(paused_) > double(options_.pause_every_us);
-      const bool early = commands_.empty() && int(result_.pause_us.size()) < options_.pauses;
+      // Until the cycle has begun a pause is that of an idle device, and is not counted.
+      const bool wanted = commands_.empty() && int(result_.pause_us.size()) < options_.pauses;
+      const bool early = wanted && merapi_device_state(w_) == MERAPI_DEVICE_STATE_TRACING;
       if (early || (due && commands_.empty())) pause();
       const bool busy = submitted || got > 0 || early;
       if (!busy && commands_.empty() && pending_.empty() && merapi_idle(w_, result_.cycle) == 1) return;
       check_time(news);
-      if (!busy) merapi_wait(w_, kWaitMicroseconds);
+      if (!busy) merapi_wait(w_, wanted ? kSoonMicroseconds : kWaitMicroseconds);
     }
   }
 

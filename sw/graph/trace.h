@@ -20,7 +20,7 @@ struct TraceOptions {
   uint64_t attach_us = 10'000'000;    // for the handshake
   double timeout_seconds = 0;         // for the cycle; 0: as long as the device shows progress
   uint64_t patience_us = 10'000'000;  // without news for so long a device is asked for a sign of life
-  int pauses = 0;                     // so many, as soon as the device has something to do
+  int pauses = 0;                     // so many, as soon as the device traces; fewer if it ends before
   uint64_t pause_every_us = 0;        // and one whenever so much time went by; 0: none
 };
 

@@ -2,8 +2,11 @@
 """The bench's arithmetic: what it is held to, CPU time between two instants, programs that fail."""
 
 import math
+import os
 import subprocess
 import sys
+import time
+from pathlib import Path
 from types import SimpleNamespace
 
 import bench_jvm
@@ -98,6 +101,33 @@ def test_a_run_is_measured(tmp_path):
     measured = measured_jvm.run(JAVA, ["-XX:+UseG1GC", "-version"], tmp_path / "log", sample=measured_jvm.MARKERS)
     assert measured.wall_ms > 0 and measured.cpu_ms > 0
     assert measured.log.offloaded() == [] and measured.marking_cpu_ms == {}
+
+
+def test_a_killed_bench_leaves_no_program(tmp_path):
+    script = tmp_path / "endless"
+    script.write_text(f"#!/bin/sh\necho $$ > {tmp_path}/pid\nexec sleep 600\n")
+    script.chmod(0o755)
+    code = f"import measured_jvm; measured_jvm.run({str(script)!r}, [])"
+    path = {"PYTHONPATH": os.pathsep.join(sys.path)}
+    bench = subprocess.Popen([sys.executable, "-c", code], env=os.environ | path)
+    end, pid = time.monotonic() + 60, tmp_path / "pid"
+    while not (pid.exists() and pid.read_text().endswith("\n")):
+        assert time.monotonic() < end and bench.poll() is None
+        time.sleep(0.01)
+    bench.kill()
+    bench.wait()
+    # Whoever adopts it may take its time to reap it.
+    stat = Path(f"/proc/{int(pid.read_text())}/stat")
+    while stat.exists() and stat.read_text().rpartition(")")[2].split()[0] != "Z":
+        assert time.monotonic() < end, "the program runs on"
+        time.sleep(0.01)
+
+
+def test_a_shape_without_a_traced_cycle_is_told():
+    row = {"mark_ms": 1.0}
+    bench_jvm.Bench.expect_cycles("graph", {"stock": [row], "merapi": [row]})
+    with pytest.raises(measured_jvm.BenchError, match="graph: expected cycles of merapi .* that the device traced"):
+        bench_jvm.Bench.expect_cycles("graph", {"stock": [row], "merapi": []})
 
 
 @pytest.mark.parametrize("option", ["--runs", "--starts", "--replacements"])

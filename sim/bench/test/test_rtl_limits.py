@@ -52,6 +52,17 @@ def test_good_figures_pass():
     assert failures(rows()) == []
 
 
+def test_shares_have_a_mean_and_no_verdict_without_a_peak():
+    def verdicts(found):
+        return [v for v in rtl_limits.judge(found) if "share of the physical limit" in v["name"]]
+
+    # Of 0.5 and 0.25.
+    (share,) = verdicts(rows() + rows(counters={"cycles": 1_000_000}))
+    assert share["value"] == pytest.approx(0.375) and not share["ok"]
+    unknown = rtl_limits.row(WINDOW, REPLAYED | {"memory": "/somebody/s.ini"}, 1)
+    assert unknown["share_of_limit"] is None and verdicts([unknown]) == []
+
+
 @pytest.mark.parametrize(
     ("changes", "part"),
     [

@@ -46,8 +46,13 @@ std::string trimmed(const std::string& text) {
   return first == std::string::npos ? "" : text.substr(first, text.find_last_not_of(kSpace) - first + 1);
 }
 
-// What DRAMsim3 can count with: cycles of one time, entries of a queue, anything else.
-constexpr uint64_t kMostCycles = 100'000, kMostEntries = 65'536, kMost = uint64_t{1} << 24;
+// More than any memory has, and what DRAMsim3 can count with.
+constexpr uint64_t kMostCycles = 100'000, kMostRanks = 64;
+const std::map<std::string, uint64_t> kMost = {
+    {"bankgroups", 64}, {"banks_per_group", 1024}, {"rows", 1 << 22},          {"columns", 1 << 16},
+    {"BL", 64},         {"device_width", 1024},    {"channel_size", 1 << 20},  {"channels", 1024},
+    {"bus_width", 512}, {"cmd_queue_size", 1024},  {"trans_queue_size", 1024},
+};
 
 // As DRAMsim3 reads it: names in any case, a line that begins with a blank continues the value before it, comments
 // begin with ';' after a blank.
@@ -150,13 +155,9 @@ class Check {
     throw std::runtime_error("expected a DRAMsim3 configuration of one channel at " + path_ + ", with " + key + " " +
                              wanted + " in [" + section + "], found '" + *find(section, key) + "'");
   }
-  static uint64_t most_of(const std::string& section, const std::string& key) {
-    if (section == "timing") return kMostCycles;
-    return key == "cmd_queue_size" || key == "trans_queue_size" ? kMostEntries : kMost;
-  }
   void number(const char* section, const char* key, uint64_t least = 1) {
     const std::string* value = find(section, key);
-    const uint64_t most = most_of(section, key);
+    const uint64_t most = std::string(section) == "timing" ? kMostCycles : kMost.at(key);
     if (value == nullptr) {
       missing(key, section);
     } else if (!is_whole(*value, least, most)) {
@@ -181,9 +182,15 @@ class Check {
     if (protocol.rfind("GDDR", 0) == 0) columns *= burst;
     if (protocol.rfind("HBM", 0) == 0) columns *= 2;
     if (columns < burst) found_instead("dram_structure", "columns", "of a burst (BL) at least");
-    const uint64_t page = columns * value_of("dram_structure", "device_width") / 8;
-    if (page * (value_of("dram_structure", "rows") / 1024) / 1024 == 0)
+    const uint64_t width = value_of("dram_structure", "device_width"), page = columns * width / 8;
+    const uint64_t bank = page * (value_of("dram_structure", "rows") / 1024) / 1024;  // in MiB, as it divides
+    if (bank == 0)
       found_instead("dram_structure", "rows", "of at least 1 MiB in a bank (of so many columns and that device_width)");
+    const uint64_t rank = bank * value_of("dram_structure", "bankgroups") *
+                          value_of("dram_structure", "banks_per_group") * (value_of("system", "bus_width") / width);
+    if (value_of("system", "channel_size") / rank > kMostRanks)
+      found_instead("system", "channel_size",
+                    "of at most " + std::to_string(kMostRanks) + " ranks (of " + std::to_string(rank) + " MiB)");
   }
   // Those, too, that may be missing or empty.
   void times() const {
@@ -191,6 +198,11 @@ class Check {
       if (key == "tck" || value.empty() || is_whole(value, 0, kMostCycles)) continue;
       found_instead("timing", key, "a whole number of at most " + std::to_string(kMostCycles));
     }
+    // Else it does nothing but refresh.
+    const std::string* interval = find("timing", "tREFI");
+    if (interval != nullptr && is_whole(*interval, 1, kMostCycles) &&
+        value_of("timing", "tRFC") >= value_of("timing", "tREFI"))
+      found_instead("timing", "tRFC", "below tREFI");
   }
   // One time for both directions, or two.
   void row_to_column() {

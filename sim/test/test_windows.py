@@ -41,10 +41,15 @@ def found(report):
 @pytest.mark.parametrize("pauses", [0, 3])
 @pytest.mark.parametrize("name", saved_windows.EXPECTED)
 def test_replay_finds_what_the_program_had(name, pauses, folder):
-    report = replay(saved_windows.unpack(name, folder), "--pauses", str(pauses))
-    assert report["checked"] and report["ok"] and report["unanswered"] == 0
-    assert found(report) == saved_windows.EXPECTED[name]
-    assert report["counters"]["pauses"] == len(report["pause_us"]) <= pauses
+    image, paused = saved_windows.unpack(name, folder), []
+    # The model's trace is a few milliseconds: on a busy machine it may be over before somebody pauses it.
+    while pauses not in paused:
+        report = replay(image, "--pauses", str(pauses))
+        assert report["checked"] and report["ok"] and report["unanswered"] == 0
+        assert found(report) == saved_windows.EXPECTED[name]
+        assert report["counters"]["pauses"] == len(report["pause_us"])
+        paused.append(len(report["pause_us"]))
+        assert len(paused) < 50, paused
 
 
 @pytest.mark.parametrize("preset", presets())

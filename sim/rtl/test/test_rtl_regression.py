@@ -145,7 +145,7 @@ LONG = [p for p in presets() if p != "sim-ports" or os.environ.get("MERAPI_FULL"
 
 
 def sooner(preset):
-    """For long cases of ddr4-1ch the program without invariants, where there is one: sim-small has them there."""
+    """For long cases: of ddr4-1ch the program without invariants, if there is one. sim-small has them in the same."""
     fast = preset == "ddr4-1ch" and preset in configured(BUILD, "MERAPI_RTL_FAST")
     return FAST if fast and os.environ.get("MERAPI_FULL") != "1" else PROGRAM
 

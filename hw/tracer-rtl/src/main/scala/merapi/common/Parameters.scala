@@ -48,6 +48,10 @@ case class TracerParameters(
       * two; up to 32 cost the same. (16 take 1.4 % fewer cycles for a hash map than four, and a tenth more for XML.)
       */
     askQueue: Int = 2,
+    /** Whether a heap line that a lane finds in its cache stands in a register of its own before it goes on. Lines that the
+      * memory brought then pass every look that finds none; else they wait until nobody looks.
+      */
+    foundRegister: Boolean = false,
     /** References that wait for a bank; half as many wait behind a filter. A power of two, at least four. */
     markQueue: Int = 4,
     /** Lines kept for running ahead along a chain (tracer-wide); a power of two, at least four. */
@@ -281,7 +285,8 @@ object TracerParameters {
     scanPorts = 2,
     limitsTogether = 2,
     liveForwarding = true,
-    earlyFlush = true
+    earlyFlush = true,
+    foundRegister = true
   )
 
   val ddr4x1: TracerParameters = TracerParameters(
@@ -293,7 +298,7 @@ object TracerParameters {
     shapeWalks = 8,
     bitmapLines = 16384,
     bitmapMisses = 16,
-    bitmapWaiters = 16,
+    bitmapWaiters = 32,
     dirtyBound = 64,
     greyDepth = 1024,
     recentReferences = 1024,
@@ -304,6 +309,7 @@ object TracerParameters {
     ports = 1,
     lineQueue = 16,
     askQueue = 4,
+    foundRegister = true,
     markQueue = 16,
     sweepReads = 64,
     submissionReads = 16,

@@ -40,14 +40,14 @@ class LineFetch(p: TracerParameters) extends Module {
     val data = UInt(p.lineBits.W)
   }
   val io = IO(new Bundle {
-    val powerUp    = Input(Bool())                         // the first reset, after which on-chip memory holds anything
-    val request    = Flipped(Decoupled(new Request))
-    val rest       = Input(Bool())                         // no request comes in this cycle: a hint's turn
-    val prefetch   = Flipped(Valid(UInt(p.lineAddress.W))) // a hint: may be ignored
-    val room       = Input(Bool())                         // for two lines: one may be on its way
-    val line       = Decoupled(new Line)                   // ready: room for one
-    val invalidate = Input(Bool())                         // pulse; nothing is outstanding
-    val quiet      = Output(Bool())                        // but for a request that is not taken yet
+    val powerUp  = Input(Bool())                         // the first reset, after which on-chip memory holds anything
+    val request  = Flipped(Decoupled(new Request))
+    val rest     = Input(Bool())                         // no request comes in this cycle: a hint's turn
+    val prefetch = Flipped(Valid(UInt(p.lineAddress.W))) // a hint: may be ignored
+    val room     = Input(Bool())                         // for a look's line, beside those of looks before it
+    val line       = Decoupled(new Line) // ready: for one that the memory brought; found ones come anyway
+    val invalidate = Input(Bool())       // pulse; nothing is outstanding
+    val quiet      = Output(Bool())      // but for a request that is not taken yet
     val fetched    = Output(Bool())
     val read       = new ReadPort(p)
   })
@@ -209,15 +209,26 @@ class LineFetch(p: TracerParameters) extends Module {
   come := (come & ~leaves) | filledNow |
     Mux(retry || (useWait && fillsMine), slotBit, 0.U)
 
-  // Lines that the memory brought come when nobody is judged: either way is chosen by a register.
-  io.line.valid       := hit || (!mine && served.io.deq.valid)
-  io.line.bits.slot   := Mux(mine, slot, served.io.deq.bits)
-  io.line.bits.data   := Mux(mine, lineHere, own.read(served.io.deq.bits))
-  served.io.deq.ready := !mine && io.line.ready
-  assert(!(hit && !io.line.ready), "a hit without a place")
+  val unseen = WireDefault(false.B) // found, and not gone on
+  // Whether a look has found its line is known late, so either way is chosen by a register: lines that the memory brought
+  // come when nobody is judged or, where one that was found stands in a register of its own, when none stands there.
+  if (p.foundRegister) {
+    val found = RegNext(hit, false.B)
+    unseen              := found
+    served.io.deq.ready := !found && io.line.ready
+    io.line.valid       := found || served.io.deq.fire
+    io.line.bits.slot   := Mux(found, RegNext(slot), served.io.deq.bits)
+    io.line.bits.data   := Mux(found, RegNext(lineHere), own.read(served.io.deq.bits))
+  } else {
+    io.line.valid       := hit || (!mine && served.io.deq.valid)
+    io.line.bits.slot   := Mux(mine, slot, served.io.deq.bits)
+    io.line.bits.data   := Mux(mine, lineHere, own.read(served.io.deq.bits))
+    served.io.deq.ready := !mine && io.line.ready
+    assert(!(hit && !io.line.ready), "a hit without a place")
+  }
 
   val outstanding = RegInit(0.U(log2Ceil(asks + 1).W))
   outstanding := outstanding + useAsk - answer.valid
   private val looks = if (p.manySlots) again || come.orR else again
-  io.quiet := outstanding === 0.U && !valid && !ask.io.deq.valid && !awaited.orR && !looks && !served.io.deq.valid && !hint.valid
+  io.quiet := outstanding === 0.U && !valid && !unseen && !ask.io.deq.valid && !awaited.orR && !looks && !served.io.deq.valid && !hint.valid
 }

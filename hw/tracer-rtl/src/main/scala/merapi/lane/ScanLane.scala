@@ -205,18 +205,23 @@ class ScanLane(p: TracerParameters) extends Module {
   }
   val arrived = Module(new Fifo(new Arrived, places))
   // With eight lanes a line stands in a register before its klass word is chosen, and a place is kept for that as well.
-  private val onItsWay = if (p.wide) RegNext(fetch.io.line.fire, false.B) else false.B
+  private val comes    = if (p.foundRegister) fetch.io.line.valid else fetch.io.line.fire
+  private val onItsWay = if (p.wide) RegNext(comes, false.B) else false.B
   private val come     = if (p.wide) RegNext(fetch.io.line.bits) else fetch.io.line.bits
-  private val kept     = if (p.wide) 3 else 2
-  val comeSize         = sizeAt.read(come.slot)
+  // Places of looks that may find their lines: one that begins, one that is judged, one whose line stands in a register.
+  private val kept = 2 + (if (p.wide) 1 else 0) + (if (p.foundRegister) 1 else 0)
+  val comeSize     = sizeAt.read(come.slot)
   // The object's second word, by its first. What chooses is decoded first: it is known late.
   val comeFresh = fresh(come.slot)
   val comePlace = UIntToOH(held.read(come.slot).obj(2, 0)) & Fill(8, comeFresh)
   private def comeWord(from: Int, to: Int): UInt =
     Mux1H((0 until 8).map(i => comePlace(i) -> come.data(64 * ((i + 1) % 8) + to, 64 * ((i + 1) % 8) + from)))
-  fetch.io.room             := arrived.io.count <= (places - kept).U
-  fetch.io.line.ready       := (if (p.wide) arrived.io.count <= (places - 2).U else arrived.io.enq.ready)
-  arrived.io.enq.valid      := (if (p.wide) onItsWay else fetch.io.line.valid)
+  fetch.io.room := arrived.io.count <= (places - kept).U
+  fetch.io.line.ready := (if (p.foundRegister) fetch.io.room
+                          else if (p.wide) arrived.io.count <= (places - 2).U
+                          else arrived.io.enq.ready)
+  arrived.io.enq.valid := (if (p.wide) onItsWay else fetch.io.line.valid)
+  if (p.foundRegister) assert(arrived.io.enq.ready || !arrived.io.enq.valid, "a line without a place")
   arrived.io.enq.bits.slot  := come.slot
   arrived.io.enq.bits.data  := come.data
   arrived.io.enq.bits.word  := comeSize.word

@@ -91,6 +91,8 @@ class ParametersTest extends AnyFunSuite {
       _.scanPorts > 1,
       _.limitsTogether > 1,
       _.liveForwarding,
+      _.earlyFlush,
+      _.foundRegister,
       _.liveLines > LiveTable.group
     )
     for (way <- ways) assert(tested.map(way) == Seq(false, true))

@@ -25,9 +25,13 @@ class FetchHarness(p: TracerParameters) extends Module {
   fetch.io.request <> io.request
   fetch.io.rest       := !io.request.valid
   fetch.io.prefetch   := io.prefetch
-  fetch.io.room       := places.io.count <= 2.U
+  fetch.io.room       := places.io.count <= (if (p.foundRegister) 1.U else 2.U)
   fetch.io.invalidate := io.invalidate
   places.io.enq <> fetch.io.line
+  if (p.foundRegister) {
+    fetch.io.line.ready := places.io.count <= 2.U
+    assert(places.io.enq.ready || !fetch.io.line.valid, "a line without a place")
+  }
   io.line <> places.io.deq
   io.quiet := fetch.io.quiet && !places.io.deq.valid
   io.read <> fetch.io.read
@@ -40,11 +44,14 @@ class LineFetchTest extends BlockTest {
   private val many = p.copy(slots = 48, greyDepth = 512)
   // Its lines lie so that two sets differ in nothing but a bit that `torn` does not compare.
   private val roomy = p.copy(heapLines = 2048, bitmapLines = 2048, askQueue = 4)
+  private val found = p.copy(askQueue = 4, foundRegister = true)
   for (
     (p, count, apart, what) <- Seq(
       (p, 4, 1, "8 slots"),
       (many, 2, 1, "48 slots"),
-      (roomy, 4, 1024, "8 slots of a large cache")
+      (roomy, 4, 1024, "8 slots of a large cache"),
+      (found, 4, 1, "8 slots with a register for what is found"),
+      (many.copy(foundRegister = true), 2, 1, "48 slots with a register for what is found")
     )
   ) test(s"answers each of $what with its line") {
     simulate(new FetchHarness(p)) { fetch =>
@@ -100,6 +107,38 @@ class LineFetchTest extends BlockTest {
         }
         assert(served > 1500)
         assert(memory.busyRead < served, s"seed $seed: ${memory.busyRead} lines fetched for $served requests")
+      }
+    }
+  }
+
+  test("lines that the memory brought pass looks that find none") {
+    simulate(new FetchHarness(found)) { fetch =>
+      val memory = new Memory(new Random(1), 2, 4) // takes a request in three of four cycles
+      restart(fetch)
+      fetch.io.invalidate.poke(false)
+      fetch.io.prefetch.valid.poke(false)
+      fetch.io.line.ready.poke(true)
+      fetch.io.request.valid.poke(true)
+      val lines                 = 1000
+      val free                  = mutable.Queue.from(0 until found.slots)
+      var (asked, came, cycles) = (0, 0, 0)
+      while (came < lines) {
+        fetch.io.request.valid.poke(free.nonEmpty && asked < lines)
+        fetch.io.request.bits.slot.poke(free.headOption.getOrElse(0))
+        fetch.io.request.bits.line.poke(Config.heap + asked)
+        memory.serve(fetch.io.read)
+        if (fires(fetch.io.request)) {
+          free.dequeue()
+          asked += 1
+        }
+        if (fires(fetch.io.line)) {
+          free.enqueue(fetch.io.line.bits.slot.peek().litValue.toInt)
+          came += 1
+        }
+        fetch.clock.step()
+        memory.tick()
+        cycles += 1
+        assert(cycles < 1700, s"$came of $lines lines in $cycles cycles")
       }
     }
   }

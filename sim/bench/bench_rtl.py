@@ -25,7 +25,7 @@ sys.path[:0] = [str(ROOT / "sim/run"), str(ROOT / "tools")]
 import rtl_limits  # noqa: E402
 import windows  # noqa: E402
 from children import die_with_parent  # noqa: E402
-from common import BUILD, above_zero, count, exclusive, expect_built, fail, say  # noqa: E402
+from common import BUILD, above_zero, count, exclusive, expect_built, fail, say, write_whole  # noqa: E402
 from device import DeviceError  # noqa: E402
 from measured_jvm import BenchError  # noqa: E402
 from run import part_of_index  # noqa: E402
@@ -89,7 +89,8 @@ def parts(args):
     return found
 
 
-def measure(args):
+def measure(args, rows):
+    """Append a row to `rows` for each trace: those before one that fails are not lost."""
     index = part_of_index(args.packages)
     windows.FOLDER.mkdir(parents=True, exist_ok=True)
     java = args.jdk / "bin/java"
@@ -101,7 +102,6 @@ def measure(args):
         saved.append(windows.capture(name, kind, megabytes, arguments, tag, java, args.device_program))
     if not args.no_aged:
         saved += [windows.aged(w, args.age_program) for w in saved if w["kind"] == "real"]
-    rows = []
     for preset in args.preset:
         say("  ".join(cell.rjust(14) for cell in [preset, *HEAD[1:]]))
         for window in saved:
@@ -115,7 +115,6 @@ def measure(args):
                 row = rtl_limits.row(which, report, ports_of(preset))
                 rows.append(row)
                 say("  ".join(cell.rjust(14) for cell in text(row)))
-    return rows
 
 
 def commit():
@@ -132,6 +131,23 @@ def simulation(preset):
 def simulations(presets):
     """By preset: digest of the simulated tracer."""
     return {p: windows.digest(simulation(p)) for p in sorted(presets)}
+
+
+def figures(args, rows, verdicts):
+    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
+    machine["load_at_end"] = os.getloadavg()[0]
+    result = {"machine": machine, "commit": commit(), "simulations": simulations({r["preset"] for r in rows})}
+    result |= {"scale": args.scale, "packages": args.packages, "rows": rows, "limits": verdicts}
+    return (json.dumps(result, indent=1) + "\n").encode()
+
+
+def unfinished(args, rows):
+    """Keep the rows of a bench that did not come to its end, and say where: limits are judged of a whole one alone."""
+    if not rows:
+        return ""
+    part = OUT / "rtl-unfinished.json"
+    write_whole(part, figures(args, rows, []))
+    return f"\n{len(rows)} traces that had ended are in {part}"
 
 
 def main():
@@ -155,21 +171,18 @@ def main():
     args.preset = args.preset or ["ddr4-1ch"]
     expect_built(parts(args))
     (OUT / "windows").mkdir(parents=True, exist_ok=True)
+    rows = []
     try:
         with exclusive("bench"):
-            rows = measure(args)
+            measure(args, rows)
     except (BenchError, DeviceError) as error:
-        fail(str(error))
+        fail(f"{error}{unfinished(args, rows)}")
     except KeyboardInterrupt:
-        fail("stopped")
+        fail(f"stopped{unfinished(args, rows)}")
     if not rows:
         fail(f"expected a window that was traced, found none; {OUT / 'rtl.json'} stays as it was")
     verdicts = rtl_limits.judge(rows)
-    machine = {"processor": platform.processor() or platform.machine(), "cores": os.cpu_count()}
-    machine["load_at_end"] = os.getloadavg()[0]
-    result = {"machine": machine, "commit": commit(), "simulations": simulations({r["preset"] for r in rows})}
-    result |= {"scale": args.scale, "packages": args.packages, "rows": rows, "limits": verdicts}
-    (OUT / "rtl.json").write_text(json.dumps(result, indent=1) + "\n")
+    write_whole(OUT / "rtl.json", figures(args, rows, verdicts))
     print()
     for one in verdicts:
         print(f"{'ok  ' if one['ok'] else 'MISS'}  {one['text']}")

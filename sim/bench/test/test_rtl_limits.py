@@ -2,6 +2,7 @@
 """What a replay's report means, which figures miss a limit, and what bench_rtl refuses before it measures."""
 
 import copy
+import json
 import sys
 
 import bench_rtl
@@ -122,7 +123,7 @@ def bench(tmp_path, monkeypatch):
     monkeypatch.setattr(bench_rtl, "OUT", tmp_path / "bench")
     monkeypatch.setattr(bench_rtl.windows, "CLASSES", tmp_path / "stamp")
     monkeypatch.setattr(bench_rtl.windows, "SOURCES", tmp_path / "apps/lib/sources.jar")
-    monkeypatch.setattr(bench_rtl, "measure", lambda args: [])
+    monkeypatch.setattr(bench_rtl, "measure", lambda args, rows: None)
     programs = [f"--{name}-program={tmp_path / 'program'}" for name in ("device", "replay", "age")]
 
     def main(*words):
@@ -155,6 +156,19 @@ def test_wrong_words_are_told(bench, capsys, words, said):
 def test_figures_of_nothing_do_not_replace_others(bench, capsys):
     assert bench("--only", "h2") == 1
     assert "expected a window that was traced, found none" in capsys.readouterr().err
+
+
+def test_rows_before_a_failure_are_kept(bench, capsys, monkeypatch, tmp_path):
+    def measure(args, rows):
+        rows.append(rtl_limits.row(WINDOW, REPLAYED, 1))
+        raise bench_rtl.BenchError("the second replay ended with status 1")
+
+    monkeypatch.setattr(bench_rtl, "measure", measure)
+    assert bench("--only", "h2") == 1
+    said = capsys.readouterr().err
+    assert "the second replay ended with status 1" in said and "rtl-unfinished.json" in said
+    kept = json.loads((tmp_path / "bench/rtl-unfinished.json").read_text())
+    assert [row["window"] for row in kept["rows"]] == [WINDOW["name"]] and kept["limits"] == []
 
 
 @pytest.mark.parametrize(

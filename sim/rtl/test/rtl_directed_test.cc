@@ -360,6 +360,36 @@ TEST_F(RtlDirected, SweepsLeaveShapesWhereTheyAre) {
   EXPECT_LE(machine_->counter(MERAPI_COUNTER_SHAPE_MISSES), 32u);
 }
 
+// A DONE goes behind what was reported before it, not behind all that lanes have still to report, and what comes behind
+// its command waits no longer.
+TEST_F(RtlDirected, AnAnswerDoesNotWaitForReportsBehindIt) {
+  make_host_objects(20'000);
+  klass(region(2), kNode);
+  options_.timing = {30, 30, 100, 1};
+  window_.mark(0, 64);
+  start();
+  uint64_t deferred = 0, asked_after = 0, index = 0, done_after = 0, taken = 0;
+  auto look = [&] {
+    for (const merapi_completion& c : machine_->complete()) {
+      if (c.type == MERAPI_COMP_DEFER) deferred += c.count;
+      if (c.type == MERAPI_COMP_DONE && index != 0 && c.payload[0] == index) done_after = deferred;
+    }
+    if (index == 0 && deferred > 100) {
+      asked_after = deferred;
+      index = machine_->produced;
+      machine_->command(MERAPI_OP_CLEAR_BITMAP, 1, 7, 1);
+      machine_->grey({window_.shape.heap_base + region(2)});
+    }
+    if (index != 0 && taken == 0 && machine_->executed() == machine_->produced) taken = deferred;
+    return machine_->idle();
+  };
+  ASSERT_TRUE(machine_->run_until(look, kPatience));
+  EXPECT_EQ(deferred, 20'000u);
+  ASSERT_GT(done_after, 0u);
+  EXPECT_LE(done_after - asked_after, 400u);
+  EXPECT_LE(taken - asked_after, 400u);
+}
+
 // Marks of the host in regions that no command named are left alone.
 TEST_F(RtlDirected, OnlyCommandedRegionsAreSwept) {
   const uint32_t regions = window_.shape.regions;

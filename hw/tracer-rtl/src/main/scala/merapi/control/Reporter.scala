@@ -125,7 +125,18 @@ class Reporter(p: TracerParameters) extends Module {
   // Klasses: one is looked up, judged in the next cycle, and leaves then or when there is room.
   val seenPick = Module(new RRArbiter(UInt(64.W), p.lanes))
   // Lanes have places of their own here, ready by themselves; what is in them counts as batched.
-  val seenIn = io.seen.map(s => Fifo(s, 2, clear = Some(io.drop)))
+  // While the control unit's entry waits nothing more comes to them: several lanes bring more than leaves, for ever if they
+  // have it, and an answer goes behind what was reported before it, not behind the rest.
+  private def before[T <: Data](reports: DecoupledIO[T]): DecoupledIO[T] =
+    if (p.lanes == 1) reports
+    else {
+      val taken = Wire(chiselTypeOf(reports))
+      taken.valid   := reports.valid && !io.control.valid
+      taken.bits    := reports.bits
+      reports.ready := taken.ready && !io.control.valid
+      taken
+    }
+  val seenIn = io.seen.map(s => Fifo(before(s), 2, clear = Some(io.drop)))
   seenPick.io.in.zip(seenIn).foreach { case (a, b) => a <> b }
   val seenNext          = Fifo(seenPick.io.out, 2, clear = Some(io.drop))
   private val indexBits = log2Ceil(p.seenKlasses)
@@ -176,7 +187,7 @@ class Reporter(p: TracerParameters) extends Module {
 
   // Objects.
   val deferPick = Module(new RRArbiter(new Deferred(p), p.lanes))
-  val deferIn   = io.deferred.map(d => Fifo(d, 2, clear = Some(io.drop)))
+  val deferIn   = io.deferred.map(d => Fifo(before(d), 2, clear = Some(io.drop)))
   deferPick.io.in.zip(deferIn).foreach { case (a, b) => a <> b }
   deferNext <> Fifo(deferPick.io.out, 2, clear = Some(io.drop))
   val unsized = deferNext.bits.unsized

@@ -87,6 +87,7 @@ class Trace {
     recommanded_.clear();
     commanded_.clear();
     tally_ = {};
+    taken_back_ = kNever;
     begin_index_ = machine_->produced;
     clock_ = device_->clock();
     device_->begin_count(bitmap_);
@@ -401,7 +402,9 @@ class Trace {
       error_ << "pause not acknowledged; ";
       return;
     }
-    tally_.longest_pause = std::max(tally_.longest_pause, device_->clock() - asked);
+    // One that was taken back may have been acknowledged as well, at any time until now.
+    tally_.longest_pause = std::max(tally_.longest_pause, device_->clock() - std::min(asked, taken_back_));
+    taken_back_ = kNever;
     uint64_t hash = device_areas();
     for (uint64_t i = r_.below(4); i != 0; i--) device_->advance(&r_);
     if (device_areas() != hash) error_ << "written while paused; ";
@@ -421,6 +424,7 @@ class Trace {
         continue;
       }
       tally_.pauses_most++;
+      taken_back_ = std::min(taken_back_, device_->clock());
       machine_->request_pause();
       if (r_.percent(70)) device_->advance(&r_);
       machine_->resume();
@@ -621,6 +625,9 @@ class Trace {
     c.swept_lines = swept_lines();
     c.closure = want;
     c.host = tally_;
+    if (taken_back_ != kNever) {
+      c.host.longest_pause = std::max(c.host.longest_pause, device_->clock() - taken_back_);
+    }
     c.accesses = device_->accesses();
     c.clock = device_->clock() - clock_;
     c.traced = device_->traced();
@@ -671,6 +678,8 @@ class Trace {
   std::set<uint64_t> deferred_, unsized_, seen_, reclaimed_;
   std::set<uint64_t> klasses_visited_;  // of `redefines`: by the host, for an object that it scanned
   HostTally tally_;
+  static constexpr uint64_t kNever = ~uint64_t{0};
+  uint64_t taken_back_ = kNever;  // when the first pause was asked for that was taken back, of those since the last one
   uint64_t begin_index_ = 0, clock_ = 0, completed_ = 0;
   uint32_t events_ = 0;
   bool reported_twice_ = false;

@@ -18,9 +18,14 @@ const int kEnding[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT};
 
 bool children_were_ignored = false;
 
-// Terminal signals reach the child by themselves, since it is in our process group; others are passed on.
+// A terminal that hangs up tells the session's leader alone.
+bool is_for_leader(const signalfd_siginfo& info) {
+  return (info.ssi_signo == SIGHUP || info.ssi_signo == SIGCONT) && getsid(0) == getpid();
+}
+
+// A terminal's keys reach the child by themselves, since it is in our process group; other signals are passed on.
 void pass_on(pid_t child, const signalfd_siginfo& info) {
-  if (info.ssi_code != SI_KERNEL) kill(child, int(info.ssi_signo));
+  if (info.ssi_code != SI_KERNEL || is_for_leader(info)) kill(child, int(info.ssi_signo));
 }
 
 }  // namespace

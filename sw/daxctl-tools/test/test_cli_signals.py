@@ -213,6 +213,29 @@ def test_signal_while_the_device_starts(env, folder, terminal):
     assert not devices_at(env["MERAPI_SOCKET"])
 
 
+def test_a_terminal_that_hangs_up_ends_the_program(env, folder):
+    """`ssh -t HOST merapi run`: the hang-up reaches the session's leader alone, which did not pass it on."""
+    ours, theirs = os.openpty()
+    script = f"trap 'echo > {folder}/told; exit 7' HUP; echo > {folder}/begun; while :; do sleep 0.05; done"
+    command = [binary("merapi"), "run", "--", "sh", "-c", script]
+
+    def take_terminal():
+        fcntl.ioctl(theirs, termios.TIOCSCTTY, 0)
+
+    streams = {"stdin": theirs, "stdout": theirs, "stderr": theirs}
+    more = {**os.environ, **env}
+    with subprocess.Popen(command, env=more, start_new_session=True, preexec_fn=take_terminal, **streams) as run:
+        try:
+            os.close(theirs)
+            wait_until((folder / "begun").exists)
+            os.close(ours)
+            assert run.wait(30) == 7
+            assert (folder / "told").exists()
+        finally:
+            run.kill()
+    assert not devices_at(env["MERAPI_SOCKET"])
+
+
 def test_image_that_became_smaller(image, env, start):
     """Told as such, and the device goes here as well."""
     replay, device = endless(start, image, "replay", env)

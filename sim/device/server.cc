@@ -33,10 +33,12 @@ Server::Server(const DeviceOptions& options, LogOutput* log) : options_(options)
   // Before any thread starts: all of them inherit the mask, so that signals arrive at signal_fd_ alone.
   sigset_t mask;
   sigemptyset(&mask);
-  for (int s : {SIGTERM, SIGINT, SIGUSR1}) sigaddset(&mask, s);
-  struct sigaction hangup = {};
-  sigaction(SIGHUP, nullptr, &hangup);
-  if (hangup.sa_handler != SIG_IGN) sigaddset(&mask, SIGHUP);  // nohup has it ignored
+  for (int s : {SIGTERM, SIGUSR1}) sigaddset(&mask, s);
+  for (int s : {SIGHUP, SIGINT}) {  // nohup has the one ignored, a shell's & without job control the other
+    struct sigaction before = {};
+    sigaction(s, nullptr, &before);
+    if (before.sa_handler != SIG_IGN) sigaddset(&mask, s);
+  }
   pthread_sigmask(SIG_BLOCK, &mask, nullptr);
   signal(SIGPIPE, SIG_IGN);
   signal_fd_ = signalfd(-1, &mask, SFD_CLOEXEC | SFD_NONBLOCK);

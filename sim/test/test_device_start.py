@@ -175,6 +175,7 @@ def test_help_that_is_lost_is_told(option):
     assert "merapi-device: expected to write to standard output, found: No space left on device" in result.stderr
 
 
+@pytest.mark.usefixtures("nothing_ignored")
 @pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_ready_lines_and_clean_end(folder, ending):
     socket, window = folder / "s", folder / "w"
@@ -204,6 +205,16 @@ def test_a_hangup_that_is_ignored_does_not_end_it(start, probes, folder):
     device.process.send_signal(signal.SIGHUP)
     assert finish(probes(f"device:{folder}/s"))[0] == 0
     assert device.process.poll() is None
+    assert device.stop() == 0
+
+
+def test_an_interrupt_that_is_ignored_does_not_end_it(start, folder):
+    """A shell without job control has it ignored for what it starts with `&`: Ctrl-C is for the others."""
+    device = start("--socket", folder / "s", under=("env", "--ignore-signal=INT"))
+    device.wait_event("ready")
+    device.process.send_signal(signal.SIGINT)
+    with pytest.raises(subprocess.TimeoutExpired):
+        device.process.wait(0.5)
     assert device.stop() == 0
 
 

@@ -67,7 +67,7 @@ static void forsake(struct merapi_held* held) {
   merapi_forsake_memory(lease->base, lease->bytes);
 }
 
-/* Own `fd` (and `connection`, may be -1): lock, map, and make a lease; closes both on error. */
+/* Own `fd` (and `connection`, may be -1): lock, map, and make a lease; on error closes `fd` alone. */
 int merapi_lease_make(int fd, int connection, const char* path, struct merapi_part part, struct merapi_lease** lease,
                       struct merapi_error* error) {
   const bool whole = part.offset == 0 && part.bytes == 0;
@@ -94,7 +94,6 @@ int merapi_lease_make(int fd, int connection, const char* path, struct merapi_pa
   }
   if (status < 0) {
     close(fd);
-    if (connection >= 0) close(connection);
     return status;
   }
   made->fd = fd;
@@ -151,7 +150,7 @@ void merapi_lease_end(struct merapi_lease* lease) {
   merapi_unmap(base, lease->bytes);
   /* Now another device may have the window, and the host hears of it. */
   merapi_descriptors_begin();
-  if (lease->connection >= 0) close(lease->connection);
+  if (lease->connection >= 0) merapi_close_connection(lease->connection);
   merapi_let_go(&lease->held);
   merapi_descriptors_end();
   free(lease);

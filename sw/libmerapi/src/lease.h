@@ -23,8 +23,18 @@ struct merapi_part {
 };
 
 /* Lock that part of `fd`, have the file hold it, map it and make a lease that owns `fd` and `connection` (-1: none).
- * Closes both on error. `path` is for messages. -EBUSY: another device serves the window. */
+ * On error `fd` is closed, and `connection` still the caller's. `path` is for messages. -EBUSY: another device serves the window. */
 int merapi_lease_make(int fd, int connection, const char* path, struct merapi_part part, struct merapi_lease** lease,
                       struct merapi_error* error);
+
+/* foreign.c: between merapi_descriptors_begin and _end, close what another process handed over, without waiting for it.
+ */
+/* A file in memory is closed at once. */
+bool merapi_is_memory_file(int fd);
+void merapi_close_received(int fd);
+/* A host's, with what it said that nobody received. */
+void merapi_close_connection(int connection);
+/* -1 is allowed. With the connections that nobody accepted. */
+void merapi_close_listening(int listening);
 
 #endif /* MERAPI_LEASE_H */

@@ -25,6 +25,8 @@
  * those of its message. */
 #define TO_GREET 4
 #define TO_ACCEPT (TO_GREET + 1)
+/* Descriptors of one message that are looked at: a hello has one. */
+#define RECEIVED_MAX 6
 /* Connections that have not said hello: so many, for so long. Hosts say it with the next system call. */
 #define SILENT_MAX 64
 #define HELLO_SECONDS 5
@@ -118,9 +120,9 @@ void merapi_listener_close(struct merapi_listener* listener) {
   if (listener == NULL) return;
   merapi_socket_path_remove(&listener->path);
   merapi_descriptors_begin();
-  while (listener->count > 0) close(listener->silent[--listener->count].connection);
+  while (listener->count > 0) merapi_close_connection(listener->silent[--listener->count].connection);
   if (listener->timer >= 0) close(listener->timer);
-  if (listener->socket >= 0) close(listener->socket);
+  merapi_close_listening(listener->socket);
   if (listener->epoll >= 0) close(listener->epoll);
   merapi_let_go(&listener->held);
   merapi_descriptors_end();
@@ -149,7 +151,7 @@ static bool drop_silent(struct merapi_listener* listener, uint64_t deadline_ns) 
     const int connection = listener->silent[i].connection;
     if (has_message(connection)) continue;
     forget(listener, connection);
-    close(connection);
+    merapi_close_connection(connection);
     return true;
   }
   return false;
@@ -167,54 +169,74 @@ static int refused(int status) {
   return status == -EMFILE || status == -ENFILE || status == -ENOMEM || status == -ENOBUFS ? -ECONNREFUSED : status;
 }
 
-/* The window's descriptor from a hello message, -EAGAIN when there is none yet, another errno when it is not one. */
-static int receive(int connection) {
+/* What a message brings. It stays in the connection: to close these descriptors is not yet to close the files. */
+struct received {
   struct merapi_hello hello;
-  struct iovec vector = {.iov_base = &hello, .iov_len = sizeof hello};
+  ssize_t bytes;
+  int flags;
+  size_t count;
+  int fd[RECEIVED_MAX];
+};
+
+static int peek(int connection, struct received* received) {
+  struct iovec vector = {.iov_base = &received->hello, .iov_len = sizeof received->hello};
   union {
     struct cmsghdr header;
-    char bytes[CMSG_SPACE(sizeof(int))];
+    char bytes[CMSG_LEN(RECEIVED_MAX * sizeof(int))];
   } control;
-  struct msghdr message = {
-      .msg_iov = &vector, .msg_iovlen = 1, .msg_control = control.bytes, .msg_controllen = sizeof control.bytes};
-  const ssize_t got = recvmsg(connection, &message, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
-  if (got < 0) return errno == EINTR ? -EAGAIN : -errno;
-  /* However many there are, they are ours now: what alignment makes room for is delivered as well. */
-  int fds[CMSG_SPACE(sizeof(int)) / sizeof(int)];
-  size_t count = 0;
+  struct msghdr message = {.msg_iov = &vector,
+                           .msg_iovlen = 1,
+                           .msg_control = control.bytes,
+                           .msg_controllen = CMSG_LEN(RECEIVED_MAX * sizeof(int))};
+  received->count = 0;
+  received->bytes = recvmsg(connection, &message, MSG_PEEK | MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+  if (received->bytes < 0) return errno == EINTR ? -EAGAIN : -errno;
+  received->flags = message.msg_flags;
   const struct cmsghdr* rights = CMSG_FIRSTHDR(&message);
   if (rights != NULL && rights->cmsg_level == SOL_SOCKET && rights->cmsg_type == SCM_RIGHTS) {
-    count = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
-    memcpy(fds, CMSG_DATA(rights), count * sizeof(int));
+    received->count = (rights->cmsg_len - CMSG_LEN(0)) / sizeof(int);
+    memcpy(received->fd, CMSG_DATA(rights), received->count * sizeof(int));
   }
-  const int fd = count == 1 ? fds[0] : -1;
-  int status = 0;
-  if (got == 0)
-    status = -ECONNRESET; /* the end, or a message of no bytes, which may bring descriptors all the same */
-  else if (count == 0 && (message.msg_flags & MSG_CTRUNC) != 0)
-    status = -EMFILE; /* the kernel had no number for it */
-  else if (got != (ssize_t)sizeof hello || hello.magic != MERAPI_HELLO_MAGIC || fd < 0 ||
-           (message.msg_flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
-    status = -EPROTO;
-  else if (hello.version_major != MERAPI_VERSION_MAJOR)
-    status = -EPROTONOSUPPORT;
+  return 0;
+}
+
+static int check_hello(const struct received* received) {
+  if (received->bytes == 0) return -ECONNRESET; /* the end, or a message of no bytes, which may bring descriptors */
+  if (received->count == 0 && (received->flags & MSG_CTRUNC) != 0) return -EMFILE; /* the kernel had no number for it */
+  if (received->bytes != (ssize_t)sizeof received->hello || received->hello.magic != MERAPI_HELLO_MAGIC ||
+      received->count != 1 || (received->flags & (MSG_TRUNC | MSG_CTRUNC)) != 0)
+    return -EPROTO;
+  return received->hello.version_major == MERAPI_VERSION_MAJOR ? 0 : -EPROTONOSUPPORT;
+}
+
+/* The window's descriptor from a hello message, -EAGAIN when there is none yet, another errno when it is not one. */
+static int receive(int connection) {
+  struct received received;
+  int status = peek(connection, &received);
+  if (status < 0) return status;
+  status = check_hello(&received);
+  bool memory = (received.flags & MSG_CTRUNC) == 0;
+  for (size_t i = 0; i < received.count; i++) memory &= merapi_is_memory_file(received.fd[i]);
+  if (status == 0 && !memory) status = -EPERM;
+  /* Others stay in the connection, and go with it. */
+  if (memory && received.bytes >= 0) (void)!recv(connection, &received.hello, sizeof received.hello, MSG_DONTWAIT);
   if (status == 0) {
-    const int above = merapi_fd_above_stdio(fd);
+    const int above = merapi_fd_above_stdio(received.fd[0]);
     return above < 0 ? -errno : above;
   }
-  for (size_t i = 0; i < count; i++) close(fds[i]);
+  for (size_t i = 0; i < received.count; i++) merapi_close_received(received.fd[i]);
   return status;
 }
 
 /* An open file description of our own, so that the device's lock is not the host's; refuses what the host could shrink
- * under us. */
+ * under us, and waits for no lease of the host's (F_SETLEASE): -EWOULDBLOCK. */
 static int reopen(int fd) {
   const int needed = F_SEAL_SHRINK | F_SEAL_GROW;
   const int seals = fcntl(fd, F_GET_SEALS);
   if (seals < 0 || (seals & needed) != needed) return -EPERM;
   char path[64];
   snprintf(path, sizeof path, "/proc/self/fd/%d", fd);
-  const int own = merapi_fd_above_stdio(open(path, O_RDWR | O_CLOEXEC));
+  const int own = merapi_fd_above_stdio(open(path, O_RDWR | MERAPI_OPEN_ANYTHING));
   return own < 0 ? -errno : own;
 }
 
@@ -233,28 +255,26 @@ static int greet(struct merapi_listener* listener, int connection, struct merapi
   if (fd == -EAGAIN) return -EAGAIN;
   forget(listener, connection);
   if (fd == -ECONNRESET) { /* somebody looked whether we live */
-    close(connection);
+    merapi_close_connection(connection);
     return -EAGAIN;
   }
   status = fd;
   if (fd >= 0) {
     status = reopen(fd);
-    close(fd);
+    merapi_close_received(fd);
   }
   if (status < 0) {
+    const bool leased = status == -EWOULDBLOCK;
+    if (leased) status = -EPERM;
     merapi_fail(error, status, "expected a host's hello with a sealed memfd at %s, found: %s", listener->path.path,
-                strerror(-status));
+                leased ? "one that the host holds a lease on (F_SETLEASE)" : strerror(-status));
     reply(connection, status);
-    close(connection);
+    merapi_close_connection(connection);
     return refused(status);
   }
-  const int own = status;
-  const int told = fcntl(connection, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
-  status = merapi_lease_make(own, connection, "the window offered", (struct merapi_part){0}, lease, error);
-  if (told >= 0) {
-    reply(told, status);
-    close(told);
-  }
+  status = merapi_lease_make(status, connection, "the window offered", (struct merapi_part){0}, lease, error);
+  reply(connection, status);
+  if (status < 0) merapi_close_connection(connection);
   return refused(status);
 }
 
@@ -268,7 +288,7 @@ static int take_connection(struct merapi_listener* listener, struct merapi_error
     if (errno == EINTR || errno == ECONNABORTED) return 0;
     return errno == EAGAIN ? -EAGAIN : merapi_fail(error, -errno, "cannot accept: %s", strerror(errno));
   }
-  if (remember(listener, connection) < 0) close(connection);
+  if (remember(listener, connection) < 0) merapi_close_connection(connection);
   return 0;
 }
 

@@ -3,6 +3,7 @@
 // device: windows, from both ends of the socket.
 #include <fcntl.h>
 #include <gtest/gtest.h>
+#include <netinet/in.h>
 #include <poll.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -11,6 +12,8 @@
 #include <unistd.h>
 
 #include <cerrno>
+#include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
@@ -179,45 +182,57 @@ int OpenDescriptors() {
       std::distance(std::filesystem::directory_iterator("/proc/self/fd"), std::filesystem::directory_iterator()));
 }
 
-// A connection on which one message with `count` descriptors was sent; -1 when it was not.
-int SendDescriptors(const std::string& path, iovec vector, size_t count) {
+int Connect(const std::string& path) {
   sockaddr_un address{};
   address.sun_family = AF_UNIX;
   std::strcpy(address.sun_path, path.c_str());
   const int host = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
-  if (connect(host, reinterpret_cast<sockaddr*>(&address), sizeof address) < 0) return -1;
-  alignas(cmsghdr) char bytes[CMSG_SPACE(5 * sizeof(int))] = {};
+  EXPECT_EQ(connect(host, reinterpret_cast<sockaddr*>(&address), sizeof address), 0);
+  return host;
+}
+
+// One message with these descriptors, which are closed here.
+bool Send(int host, iovec vector, const std::vector<int>& fds) {
+  alignas(cmsghdr) char bytes[CMSG_SPACE(16 * sizeof(int))] = {};
   msghdr message{};
   message.msg_iov = &vector;
   message.msg_iovlen = 1;
-  std::vector<int> fds;
-  for (size_t i = 0; i < count; i++) fds.push_back(memfd_create("window", MFD_CLOEXEC));
-  if (count != 0) {
+  if (!fds.empty()) {
     message.msg_control = bytes;
-    message.msg_controllen = CMSG_SPACE(count * sizeof(int));
+    message.msg_controllen = CMSG_SPACE(fds.size() * sizeof(int));
     cmsghdr* rights = CMSG_FIRSTHDR(&message);
     rights->cmsg_level = SOL_SOCKET;
     rights->cmsg_type = SCM_RIGHTS;
-    rights->cmsg_len = CMSG_LEN(count * sizeof(int));
-    std::memcpy(CMSG_DATA(rights), fds.data(), count * sizeof(int));
+    rights->cmsg_len = CMSG_LEN(fds.size() * sizeof(int));
+    std::memcpy(CMSG_DATA(rights), fds.data(), fds.size() * sizeof(int));
   }
   const ssize_t sent = sendmsg(host, &message, 0);
   for (int fd : fds) close(fd);
-  if (sent == ssize_t(vector.iov_len)) return host;
+  return sent == ssize_t(vector.iov_len);
+}
+
+// A connection on which one message with `count` descriptors was sent; -1 when it was not.
+int SendDescriptors(const std::string& path, iovec vector, size_t count) {
+  const int host = Connect(path);
+  std::vector<int> fds;
+  for (size_t i = 0; i < count; i++) fds.push_back(memfd_create("window", MFD_CLOEXEC));
+  if (Send(host, vector, fds)) return host;
   close(host);
   return -1;
 }
+
+// The contract's "Handing a window over a socket".
+struct Hello {
+  char magic[8] = {'M', 'R', 'P', 'H', 'E', 'L', 'L', 'O'};
+  uint16_t major = MERAPI_VERSION_MAJOR, minor = MERAPI_VERSION_MINOR;
+  uint32_t reserved = 0;
+};
 
 // A hello with more or fewer descriptors than one is refused, and none of them stays open.
 TEST_F(Socket, DescriptorsThatNobodyWantsAreClosed) {
   const int before = OpenDescriptors();
   for (size_t count : {0, 1, 2, 3, 5}) {
-    // The contract's "Handing a window over a socket"; with one descriptor something else is wrong.
-    struct {
-      char magic[8] = {'M', 'R', 'P', 'H', 'E', 'L', 'L', 'O'};
-      uint16_t major = MERAPI_VERSION_MAJOR, minor = MERAPI_VERSION_MINOR;
-      uint32_t reserved = 0;
-    } hello;
+    Hello hello;  // with one descriptor something else is wrong
     if (count == 1) hello.magic[0] = 'm';
     const int host = SendDescriptors(path_, {&hello, sizeof hello}, count);
     ASSERT_GE(host, 0);
@@ -242,6 +257,156 @@ TEST_F(Socket, DescriptorsOfAnEmptyMessageAreClosed) {
   }
   std::unique_ptr<DeviceThread> device;
   EXPECT_EQ(Attach(&device), 0) << error_.message;
+}
+
+int OfferedMemory() {
+  const int fd = memfd_create("merapi-window", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+  EXPECT_EQ(ftruncate(fd, 4 << 20), 0);
+  EXPECT_EQ(fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL), 0);
+  return fd;
+}
+
+// TCP sockets whose last close waits for minutes: their peer reads nothing of what they have sent.
+class Lingering : public Socket {
+ protected:
+  void SetUp() override {
+    listening_ = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    const int small = 2048;
+    setsockopt(listening_, SOL_SOCKET, SO_RCVBUF, &small, sizeof small);
+    ASSERT_EQ(listen(listening_, 16), 0);
+    Socket::SetUp();
+    begin_ = std::chrono::steady_clock::now();
+  }
+  void TearDown() override {
+    Socket::TearDown();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin_, std::chrono::seconds(20)) << "it waited for a peer";
+    for (int peer : peers_) close(peer);  // what it had not read resets the connection
+    close(listening_);
+  }
+  int Make() {
+    sockaddr_in address{};
+    socklen_t size = sizeof address;
+    getsockname(listening_, reinterpret_cast<sockaddr*>(&address), &size);
+    const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    connect(fd, reinterpret_cast<sockaddr*>(&address), sizeof address);
+    peers_.push_back(accept4(listening_, nullptr, nullptr, SOCK_CLOEXEC));
+    const std::vector<char> bytes(1 << 16);
+    int failures = 0;  // the kernel moves some on, until the peer's buffer is full
+    while (failures < 20) {
+      if (send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL) > 0) continue;
+      failures++;
+      usleep(1000);
+    }
+    const linger minutes{1, 600};
+    EXPECT_EQ(setsockopt(fd, SOL_SOCKET, SO_LINGER, &minutes, sizeof minutes), 0);
+    return fd;
+  }
+  // A host that waits is not kept from the device.
+  void ExpectService() {
+    std::unique_ptr<DeviceThread> device;
+    EXPECT_EQ(Attach(&device), 0) << error_.message;
+  }
+  Hello hello_;
+  const iovec hello_vector_ = {&hello_, sizeof hello_};
+
+ private:
+  int listening_ = -1;
+  std::vector<int> peers_;
+  std::chrono::steady_clock::time_point begin_;
+};
+
+TEST_F(Lingering, InAMessageThatNobodyReceives) {
+  const int host = Connect(path_);
+  ASSERT_TRUE(Send(host, hello_vector_, {OfferedMemory()}));
+  char empty = 0;
+  ASSERT_TRUE(Send(host, {&empty, 0}, {}));
+  ASSERT_TRUE(Send(host, {&empty, 1}, {Make()}));
+  merapi_lease* const lease = Accept(listener_);
+  ASSERT_NE(lease, nullptr);
+  close(host);
+  merapi_lease_end(lease);
+  ExpectService();
+}
+
+TEST_F(Lingering, InPlaceOfAWindow) {
+  for (size_t more : {0, 1, 7}) {
+    std::vector<int> fds(1, Make());
+    for (size_t i = 0; i < more; i++) fds.push_back(OfferedMemory());
+    const int host = Connect(path_);
+    ASSERT_TRUE(Send(host, hello_vector_, fds));
+    int status = 0;
+    EXPECT_EQ(Accept(listener_, &status), nullptr);
+    EXPECT_EQ(status, more == 0 ? -EPERM : -EPROTO);
+    close(host);
+  }
+  ExpectService();
+}
+
+TEST_F(Lingering, BehindManyThatALookWouldDrop) {
+  const int host = Connect(path_);
+  std::vector<int> fds;
+  for (int i = 0; i < 7; i++) fds.push_back(OfferedMemory());
+  fds.push_back(Make());
+  ASSERT_TRUE(Send(host, hello_vector_, fds));
+  int status = 0;
+  EXPECT_EQ(Accept(listener_, &status), nullptr);
+  EXPECT_EQ(status, -EPROTO);
+  close(host);
+  ExpectService();
+}
+
+TEST_F(Lingering, InAMessageOfNoBytes) {
+  const int host = Connect(path_);
+  ASSERT_TRUE(Send(host, {nullptr, 0}, {Make()}));
+  merapi_lease* lease = nullptr;
+  EXPECT_EQ(merapi_accept(listener_, &lease, &error_), -EAGAIN);
+  close(host);
+  ExpectService();
+}
+
+TEST_F(Lingering, OfAHostThatWasNeverAccepted) {
+  const int host = Connect(path_);
+  ASSERT_TRUE(Send(host, hello_vector_, {Make()}));
+  close(host);
+  merapi_listener_close(listener_);
+  listener_ = nullptr;
+}
+
+// What may take long to close is closed all the same, and not by who accepts.
+TEST_F(Socket, DescriptorsOfOtherKindsAreClosedSoon) {
+  const int before = OpenDescriptors();
+  for (int i = 0; i < 10; i++) {
+    int ends[2];
+    ASSERT_EQ(pipe2(ends, O_CLOEXEC), 0);
+    Hello hello;
+    const int host = Connect(path_);
+    ASSERT_TRUE(Send(host, {&hello, sizeof hello}, {ends[0], ends[1]}));
+    int status = 0;
+    EXPECT_EQ(Accept(listener_, &status), nullptr);
+    EXPECT_EQ(status, -EPROTO);
+    close(host);
+  }
+  for (int waited = 0; waited < 10000 && OpenDescriptors() != before; waited++) usleep(1000);
+  EXPECT_EQ(OpenDescriptors(), before);
+}
+
+// To open a file that is leased waits for who has the lease, for 45 s by default.
+TEST_F(Socket, AWindowUnderALeaseIsRefusedAtOnce) {
+  const auto before = std::signal(SIGIO, SIG_IGN);  // tells who has the lease that somebody opens the file
+  int fd = OfferedMemory();
+  const int alone = open(("/proc/self/fd/" + std::to_string(fd)).c_str(), O_RDWR | O_CLOEXEC);
+  close(fd);
+  ASSERT_EQ(fcntl(alone, F_SETLEASE, F_WRLCK), 0);
+  Hello hello;
+  const int host = Connect(path_);
+  const auto begin = std::chrono::steady_clock::now();
+  ASSERT_TRUE(Send(host, {&hello, sizeof hello}, {alone}));
+  merapi_lease* lease = nullptr;
+  EXPECT_EQ(merapi_accept(listener_, &lease, &error_), -EPERM);
+  EXPECT_NE(std::strstr(error_.message, "F_SETLEASE"), nullptr) << error_.message;
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(20));
+  close(host);
+  std::signal(SIGIO, before);
 }
 
 // What a program prints would go into the window, or to its device, if one of them were a standard stream.

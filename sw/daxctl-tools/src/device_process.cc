@@ -180,6 +180,18 @@ std::string first_line(int fd, int milliseconds) {
   return text;
 }
 
+// In a child, before it executes a program that outlives the caller: nobody's lock or pipe stays with it.
+void keep_standard_streams_only() {
+  constexpr unsigned kFirst = STDERR_FILENO + 1;
+#ifdef CLOSE_RANGE_CLOEXEC
+  if (close_range(kFirst, ~0u, CLOSE_RANGE_CLOEXEC) == 0) return;
+#endif
+  // A kernel before 5.11.
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", error))
+    if (const int fd = atoi(entry.path().filename().c_str()); fd >= int(kFirst)) fcntl(fd, F_SETFD, FD_CLOEXEC);
+}
+
 }  // namespace
 
 std::string absolute_socket(const std::string& socket) {
@@ -279,11 +291,14 @@ SharedDevice::SharedDevice(const std::string& socket, const std::string& engine)
 }
 
 void SharedDevice::start(const RunFolder& runs, const std::string& engine) {
-  const std::string program = device_program(), option = "--" + engine;
+  const std::string program = absolute_path(device_program()), option = "--" + engine;
+  // What the user named may go by the folder: a script in the device's place, a socket whose absolute path is too long.
+  const char* const given = getenv("MERAPI_DEVICE_PROGRAM");
+  const bool elsewhere = (given == nullptr || *given == '\0') && socket_.front() == '/';
   int pipe_fds[2];
   if (pipe2(pipe_fds, O_CLOEXEC) < 0) throw system_failure(errno, "pipe");
   const int log_fd = runs.open_file(kLogFile, O_WRONLY | O_CREAT | O_TRUNC);
-  const int nothing = open("/dev/null", O_RDONLY | O_CLOEXEC);
+  const int nothing = open("/dev/null", O_RDWR | O_CLOEXEC);
   const pid_t pid = fork();
   if (pid == 0) {
     // A process group of its own: Ctrl-C ends the program first, and other runs may go on with this device. No session:
@@ -291,7 +306,9 @@ void SharedDevice::start(const RunFolder& runs, const std::string& engine) {
     setpgid(0, 0);
     dup2(nothing, STDIN_FILENO);
     dup2(pipe_fds[1], STDOUT_FILENO);
-    if (log_fd >= 0) dup2(log_fd, STDERR_FILENO);
+    dup2(log_fd >= 0 ? log_fd : nothing, STDERR_FILENO);
+    keep_standard_streams_only();
+    if (elsewhere && chdir("/") < 0) _exit(126);
     sigset_t none;
     sigemptyset(&none);
     sigprocmask(SIG_SETMASK, &none, nullptr);

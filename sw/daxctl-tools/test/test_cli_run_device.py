@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """merapi run: the device process that runs share, its socket, and what runs leave for each other beside it."""
 
+import fcntl
 import os
 import pwd
 import shutil
@@ -163,6 +164,46 @@ def test_no_device_stays_when_it_cannot_be_recorded(java, env):
     assert done.status == 125
     assert f"cannot write {env['MERAPI_SOCKET']}.runs/devices" in done.err
     assert not devices_at(env["MERAPI_SOCKET"])
+
+
+def test_the_device_has_nothing_of_the_run_that_started_it(java, env, folder, start):
+    """Locks, pipes and the folder of the first run are free when it ends, though others go on with its device."""
+    del env["MERAPI_DEVICE_PROGRAM"]
+    (folder / "mine").mkdir()
+    command = [binary("merapi"), "run", "--", "sh", "-c", "echo begun; read line"]
+    ours, theirs = os.pipe()
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        first = subprocess.Popen(
+            command,
+            env={**os.environ, **env},
+            cwd=folder / "mine",
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            pass_fds=(lock.fileno(), theirs),
+        )
+    os.close(theirs)
+    with first, open(ours, "rb") as pipe, open(folder / "lock") as lock:
+        assert first.stdout.readline() == b"begun\n"
+        second = start(binary("merapi"), "run", "--", java, env={**env, "MODE": "long"})
+        second.wait_line("waiting")
+        (device,) = devices_at(env["MERAPI_SOCKET"])
+        with pytest.raises(BlockingIOError):
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        first.communicate(b"\n", timeout=30)
+        assert first.returncode == 0 and alive(device)
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.set_blocking(pipe.fileno(), False)
+        assert pipe.read() == b""
+        assert os.readlink(f"/proc/{device}/cwd") == "/"
+
+
+def test_a_device_program_by_a_relative_path(java, env, folder):
+    (folder / "device").write_text('#!/bin/sh\nexec ./real "$@"\n')
+    (folder / "device").chmod(0o755)
+    (folder / "real").symlink_to(binary("merapi-device"))
+    done = merapi("run", "--", java, env={**env, "MERAPI_DEVICE_PROGRAM": "./device"}, cwd=folder)
+    assert done.status == 0, done.err
 
 
 VANISHING = {

@@ -139,11 +139,10 @@ void record_devices(const RunFolder& folder, const std::vector<StartedDevice>& d
 size_t windows_of_others(int device) {
   for (int waited = 0;; waited += 10) {
     size_t served = 0, in_use = 0;
-    for (const UsedWindow& window : used_windows()) {
-      const auto has = [&window](auto wanted) { return std::any_of(window.users.begin(), window.users.end(), wanted); };
-      if (!has([&](const User& user) { return user.pid == device; })) continue;
+    for (const UsedWindow& window : windows_of(device)) {
       served++;
-      in_use += has([](const User& user) { return user.role == "host"; });  // not one who looks on
+      in_use += std::any_of(window.users.begin(), window.users.end(),
+                            [](const User& user) { return user.role == "host"; });  // not one who looks on
     }
     if (served == in_use || waited >= kGiveBackMilliseconds) return served;
     usleep(10000);

@@ -28,6 +28,7 @@ namespace {
 const char kMemoryFile[] = "/memfd:";
 const char kMemoryWindow[] = "/memfd:merapi-window";
 const char kDeleted[] = " (deleted)";
+const char kSocket[] = "socket:[";
 
 bool is_number(const char* text) {
   return *text != '\0' && std::all_of(text, text + strlen(text), [](unsigned char c) { return isdigit(c) != 0; });
@@ -37,8 +38,61 @@ struct Descriptor {
   int pid;
   std::string path;    // /proc/PID/fd/N
   std::string target;  // what the link says
-  struct stat status;
+  struct stat status;  // of what may be a window
 };
+
+// Attributes as they are known, without asking a server or a program for them (NFS, FUSE), which may be dead.
+bool look(const std::string& path, struct stat* status) {
+  struct statx found {};
+  if (statx(AT_FDCWD, path.c_str(), AT_STATX_DONT_SYNC | AT_NO_AUTOMOUNT, STATX_BASIC_STATS, &found) < 0) return false;
+  *status = {};
+  status->st_dev = makedev(found.stx_dev_major, found.stx_dev_minor);
+  status->st_ino = found.stx_ino;
+  status->st_rdev = makedev(found.stx_rdev_major, found.stx_rdev_minor);
+  status->st_mode = found.stx_mode;
+  status->st_nlink = found.stx_nlink;
+  status->st_size = off_t(found.stx_size);
+  return true;
+}
+
+// Mounts of a process' namespace on which the way to a file asks its server, whatever the attributes are asked for.
+std::set<int> mounts_that_ask(int pid) {
+  std::set<int> found;
+  std::string text;
+  read_text("/proc/" + std::to_string(pid) + "/mountinfo", &text);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    const size_t at = line.find(" - ");
+    if (at == std::string::npos) continue;
+    const std::string type = line.substr(at + 3, line.find(' ', at + 3) - at - 3);
+    if (type == "nfs" || type == "nfs4" || type == "9p" || type == "afs") found.insert(atoi(line.c_str()));
+  }
+  return found;
+}
+
+// What the kernel says of a descriptor without going to the file. Inodes are told from Linux 5.14 on.
+struct DescriptorInfo {
+  int mount = -1;
+  ino_t inode = 0;  // 0: not told
+};
+DescriptorInfo descriptor_info(const std::string& process, const std::string& number) {
+  DescriptorInfo info;
+  std::string text;
+  read_text(process + "/fdinfo/" + number, &text);
+  std::istringstream lines(text);
+  for (std::string line; std::getline(lines, line);) {
+    sscanf(line.c_str(), "mnt_id: %d", &info.mount);
+    if (unsigned long long inode; sscanf(line.c_str(), "ino: %llu", &inode) == 1) info.inode = ino_t(inode);
+  }
+  return info;
+}
+
+bool begins_with(const std::string& text, const std::string& head) { return text.rfind(head, 0) == 0; }
+
+// Pipes, sockets, eventfds and their like.
+bool has_no_path(const std::string& target) {
+  return !begins_with(target, "/") && target.find(":[") != std::string::npos;
+}
 
 void each_process(const std::function<void(int)>& visit) {
   DIR* proc = opendir("/proc");
@@ -48,18 +102,27 @@ void each_process(const std::function<void(int)>& visit) {
   closedir(proc);
 }
 
-// False when the process is not ours to look into.
-bool each_descriptor(int pid, const std::function<void(const Descriptor&)>& visit) {
-  const std::string folder = "/proc/" + std::to_string(pid) + "/fd";
+// False when the process is not ours to look into. Where the way to a file asks its server, only those with one of these
+// inodes are looked at. What has no path has no status.
+bool each_descriptor(int pid, const std::set<ino_t>& inodes, const std::function<void(const Descriptor&)>& visit) {
+  const std::string process = "/proc/" + std::to_string(pid), folder = process + "/fd";
   DIR* fds = opendir(folder.c_str());
   if (fds == nullptr) return errno != EACCES && errno != EPERM;  // or gone
+  const std::set<int> asking = mounts_that_ask(pid);
   while (const dirent* entry = readdir(fds)) {
     if (!is_number(entry->d_name)) continue;
     Descriptor d{pid, folder + "/" + entry->d_name, "", {}};
     char target[PATH_MAX];
     const ssize_t length = readlink(d.path.c_str(), target, sizeof target - 1);
-    if (length < 0 || stat(d.path.c_str(), &d.status) < 0) continue;
+    if (length < 0) continue;
     d.target.assign(target, size_t(length));
+    if (!has_no_path(d.target)) {
+      if (!asking.empty()) {
+        const DescriptorInfo info = descriptor_info(process, entry->d_name);
+        if (asking.count(info.mount) != 0 && info.inode != 0 && inodes.count(info.inode) == 0) continue;
+      }
+      if (!look(d.path, &d.status)) continue;
+    }
     visit(d);
   }
   closedir(fds);
@@ -114,12 +177,10 @@ bool read_identity(const std::string& path, uint64_t* host, uint64_t* device) {
   return fine;
 }
 
-bool begins_with(const std::string& text, const std::string& head) { return text.rfind(head, 0) == 0; }
-
 // Is this what is at the path here? The path is one of another process, of another mount namespace perhaps.
 bool is_at(const std::string& path, const FileId& id) {
   struct stat status {};
-  return stat(path.c_str(), &status) == 0 && file_id(status) == id;
+  return look(path, &status) && file_id(status) == id;
 }
 
 std::string without_deleted(const std::string& target) {
@@ -181,22 +242,30 @@ FileId file_id(const struct stat& status) {
   return {status.st_dev, status.st_ino, 0};
 }
 
-std::vector<UsedWindow> used_windows() {
-  const auto locked = locked_files();
-  std::map<FileId, UsedWindow> found;
-  each_process([&](int pid) {
+namespace {
+
+// Looks for windows process by process.
+class WindowSearch {
+ public:
+  WindowSearch() {
+    for (const auto& [device, inode] : locked_) inodes_.insert(inode);
+  }
+  // Returns the hosts that the windows of the process name.
+  std::set<uint64_t> look_into(int pid) {
+    std::set<uint64_t> hosts;
     std::set<FileId> seen;  // a process is one user, however often it has the window open
-    each_descriptor(pid, [&](const Descriptor& d) {
+    each_descriptor(pid, inodes_, [&](const Descriptor& d) {
       const bool memory = begins_with(d.target, kMemoryWindow) && S_ISREG(d.status.st_mode) && d.status.st_nlink == 0;
       const bool dax = is_dax(d.status);
-      const bool file = !memory && S_ISREG(d.status.st_mode) && locked.count({d.status.st_dev, d.status.st_ino}) != 0;
+      const bool file = !memory && S_ISREG(d.status.st_mode) && locked_.count({d.status.st_dev, d.status.st_ino}) != 0;
       if (!memory && !dax && !file) return;
       const FileId id = file_id(d.status);
       if (!seen.insert(id).second) return;
       uint64_t host = 0, device = 0;
       const bool is_window = dax || read_identity(d.path, &host, &device);
       if (file && !is_window) return;  // somebody else's locks
-      UsedWindow& window = found[id];
+      hosts.insert(host);
+      UsedWindow& window = found_[id];
       window.id = id;
       window.bytes = uint64_t(d.status.st_size);
       describe(d, &window);
@@ -204,9 +273,36 @@ std::vector<UsedWindow> used_windows() {
       const bool is_device = is_device_command(command) || uint64_t(pid) == device;
       window.users.push_back({pid, command, is_device ? "device" : uint64_t(pid) == host ? "host" : "user", d.path});
     });
+    return hosts;
+  }
+  std::vector<UsedWindow> found() && {
+    std::vector<UsedWindow> windows;
+    for (auto& [id, window] : found_) windows.push_back(std::move(window));
+    return windows;
+  }
+
+ private:
+  const std::set<std::pair<dev_t, ino_t>> locked_ = locked_files();
+  std::set<ino_t> inodes_;
+  std::map<FileId, UsedWindow> found_;
+};
+
+}  // namespace
+
+std::vector<UsedWindow> used_windows() {
+  WindowSearch search;
+  each_process([&](int pid) { search.look_into(pid); });
+  return std::move(search).found();
+}
+
+std::vector<UsedWindow> windows_of(int pid) {
+  WindowSearch search;
+  for (const uint64_t host : search.look_into(pid))
+    if (host != 0 && host <= INT_MAX && int(host) != pid && int(host) != getpid()) search.look_into(int(host));
+  std::vector<UsedWindow> windows = std::move(search).found();
+  std::erase_if(windows, [pid](const UsedWindow& window) {
+    return std::none_of(window.users.begin(), window.users.end(), [pid](const User& user) { return user.pid == pid; });
   });
-  std::vector<UsedWindow> windows;
-  for (auto& [id, window] : found) windows.push_back(std::move(window));
   return windows;
 }
 
@@ -231,7 +327,7 @@ std::vector<User> users_of(dev_t device, ino_t inode, dev_t rdev) {
   std::vector<User> users;
   each_process([&](int pid) {
     std::string path;
-    each_descriptor(pid, [&](const Descriptor& d) {
+    each_descriptor(pid, {inode}, [&](const Descriptor& d) {
       const bool same = S_ISCHR(d.status.st_mode) ? rdev != 0 && d.status.st_rdev == rdev
                                                   : d.status.st_dev == device && d.status.st_ino == inode;
       if (same && path.empty()) path = d.path;
@@ -271,27 +367,57 @@ std::string window_name(const std::string& name) {
   return found;
 }
 
-std::vector<DeviceProcess> device_processes(const std::vector<UsedWindow>& windows) {
-  std::map<std::string, std::string> listening;  // socket inode: path
-  std::string text;
-  read_text("/proc/net/unix", &text);
+namespace {
+
+// The paths at which the sockets of a process' network listen, by their inodes. A socket may have any name, also one with
+// line ends, of which the kernel makes lines of its own: an inode that several lines have, and a name that lines follow
+// which are none of the kernel's, is left out.
+std::map<std::string, std::string> listening_sockets(int pid) {
+  struct Line {
+    int count = 0;
+    bool listens = false;
+    std::string path;
+  };
+  std::map<std::string, Line> all;
+  std::string text, last;
+  read_text("/proc/" + std::to_string(pid) + "/net/unix", &text);
   std::istringstream lines(text);
-  for (std::string line; std::getline(lines, line);) {
+  std::string line;
+  std::getline(lines, line);  // headings
+  while (std::getline(lines, line)) {
     // Num RefCount Protocol Flags Type St Inode Path; flag 0x10000 is SO_ACCEPTCON.
-    std::istringstream fields(line);
-    std::string number, references, protocol, flags, type, state, inode, path;
-    if (!(fields >> number >> references >> protocol >> flags >> type >> state >> inode) || flags != "00010000")
+    unsigned long long number, inode;
+    unsigned references, protocol, flags, type, state;
+    int end = 0;
+    if (sscanf(line.c_str(), "%llx: %x %x %x %x %x %llu%n", &number, &references, &protocol, &flags, &type, &state,
+               &inode, &end) != 7 ||
+        (line[size_t(end)] != '\0' && line[size_t(end)] != ' ')) {
+      all[last].count++;
       continue;
-    // One space, then the path, which may have others.
-    if (fields.get() == ' ' && std::getline(fields, path)) listening[inode] = path;
+    }
+    last = std::to_string(inode);
+    Line& found = all[last];
+    found.count++;
+    found.listens = flags == 0x10000 && line[size_t(end)] == ' ';
+    if (found.listens) found.path = line.substr(size_t(end) + 1);
   }
+  std::map<std::string, std::string> listening;
+  for (const auto& [inode, found] : all)
+    if (found.count == 1 && found.listens) listening[inode] = found.path;
+  return listening;
+}
+
+}  // namespace
+
+std::vector<DeviceProcess> device_processes(const std::vector<UsedWindow>& windows) {
   std::vector<DeviceProcess> found;
   each_process([&](int pid) {
     DeviceProcess process{pid, command_of(uint64_t(pid)), true, {}, 0};
     if (!is_device_command(process.command)) return;
-    process.seen = each_descriptor(pid, [&](const Descriptor& d) {
-      if (d.target.rfind("socket:[", 0) != 0) return;
-      const auto socket = listening.find(d.target.substr(8, d.target.size() - 9));
+    const std::map<std::string, std::string> listening = listening_sockets(pid);
+    process.seen = each_descriptor(pid, {}, [&](const Descriptor& d) {
+      if (!begins_with(d.target, kSocket)) return;
+      const auto socket = listening.find(d.target.substr(strlen(kSocket), d.target.size() - strlen(kSocket) - 1));
       if (socket != listening.end()) process.sockets.push_back(socket->second);
     });
     for (const UsedWindow& window : windows)

@@ -47,6 +47,9 @@ std::string command_of(uint64_t pid);
 
 // Windows that processes have open now; only those of processes that the caller may look into.
 std::vector<UsedWindow> used_windows();
+// Those that this process has open, with it and their hosts as users: no other process is looked into, which may have
+// files whose server or program is dead.
+std::vector<UsedWindow> windows_of(int pid);
 
 // Opens it to look only, as one of its users has it open and whatever is at the path that they opened. Throws
 // graph::Error.

@@ -58,7 +58,33 @@ Failure system_failure(int error_number, const std::string& what) {
   return Failure(exit_of_output(error_number), what + ": " + strerror(std::abs(error_number)));
 }
 
-void say(const std::string& text) { std::cerr << "merapi: " << text << std::endl; }
+namespace {
+
+// Those of ASCII, and the second set (U+0080 to U+009f), which UTF-8 has as 0xc2 and a byte.
+std::string without_controls(const std::string& text, const char* kept) {
+  std::string escaped;
+  bool second = false;  // behind 0xc2
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    const bool control = byte < 0x20 || byte == 0x7f || (second && byte < 0xa0);
+    if (control && (c == '\0' || strchr(kept, c) == nullptr)) {
+      char escape[8];
+      snprintf(escape, sizeof escape, "\\x%02x", byte);
+      if (byte >= 0x80) escaped.pop_back();
+      escaped += escape;
+    } else {
+      escaped += c;
+    }
+    second = byte == 0xc2;
+  }
+  return escaped;
+}
+
+}  // namespace
+
+std::string shown_text(const std::string& text) { return without_controls(text, ""); }
+
+void say(const std::string& text) { std::cerr << "merapi: " << without_controls(text, "\n\t") << std::endl; }
 
 // Text out of a window or of /proc may be anything; it is shown with what is not UTF-8 replaced.
 void print(const json& value) {
@@ -66,28 +92,13 @@ void print(const json& value) {
   flush_output();
 }
 
-// Those of ASCII, and the second set (U+0080 to U+009f), which UTF-8 has as 0xc2 and a byte.
 json shown(json value) {
   if (value.is_structured()) {
     for (json& part : value) part = shown(std::move(part));
     return value;
   }
   if (!value.is_string()) return value;
-  std::string text;
-  bool second = false;  // behind 0xc2
-  for (const char c : value.get_ref<const std::string&>()) {
-    const auto byte = static_cast<unsigned char>(c);
-    if (byte < 0x20 || byte == 0x7f || (second && byte < 0xa0)) {
-      char escape[8];
-      snprintf(escape, sizeof escape, "\\x%02x", byte);
-      if (byte >= 0x80) text.pop_back();
-      text += escape;
-    } else {
-      text += c;
-    }
-    second = byte == 0xc2;
-  }
-  return text;
+  return shown_text(value.get_ref<const std::string&>());
 }
 
 std::string human_bytes(uint64_t bytes) {

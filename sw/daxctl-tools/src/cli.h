@@ -38,13 +38,15 @@ int exit_of_output(int error_number);
 // A Failure of a system call: "WHAT: strerror".
 Failure system_failure(int error_number, const std::string& what);
 
-// One line on stderr, with the program's name in front.
+// On stderr, with the program's name in front; control characters but line ends and tabs are escaped as by shown.
 void say(const std::string& text);
 // JSON on stdout, with a line end.
 void print(const json& value);
 // `value` as people are shown it: in its texts, keys apart, control characters are escaped (\x1b). Names of windows,
 // devices and processes are anybody's, and those characters are commands for a terminal.
 json shown(json value);
+// The same of a text: in messages, of what others named, so that it adds no lines either.
+std::string shown_text(const std::string& text);
 // 1572864 as "1.5 MiB".
 std::string human_bytes(uint64_t bytes);
 // 1234567 as "1.23 M".

@@ -57,7 +57,7 @@ const T* named(const std::vector<T>& all, const std::string& name) {
 void require_nobody(const std::string& path, const std::string& is) {
   std::string users;
   for (const User& user : users_of(path))
-    users += (users.empty() ? "" : ", ") + user.command + "(" + std::to_string(user.pid) + ")";
+    users += (users.empty() ? "" : ", ") + shown_text(user.command) + "(" + std::to_string(user.pid) + ")";
   if (!users.empty())
     throw Failure(kBusy, "expected nobody to use " + path + is + ", found " + users + "; end them first");
 }

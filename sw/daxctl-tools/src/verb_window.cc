@@ -129,13 +129,13 @@ int destroy(const DestroyOptions& o) {
     if (S_ISLNK(status.st_mode)) {
       std::error_code error;
       const std::string target = std::filesystem::read_symlink(path, error).string();
-      throw Failure(kAbsent, "expected a window's file at " + path + ", found a link to " + target +
+      throw Failure(kAbsent, "expected a window's file at " + path + ", found a link to " + shown_text(target) +
                                  "; name the file itself, and remove the link with rm");
     }
     // Only what is a window, and only while nobody has it: the host's lock says so, and the device is seen in /proc.
     const Window window("file:" + path, nullptr, 0);
     for (const User& user : users_of(path))
-      throw Failure(kBusy, "expected nobody to use " + path + ", found " + user.command + "(" +
+      throw Failure(kBusy, "expected nobody to use " + path + ", found " + shown_text(user.command) + "(" +
                                std::to_string(user.pid) + "); end it first");
     if (unlink(path.c_str()) < 0) throw system_failure(errno, "cannot remove " + path);
     did.push_back("removed " + path);

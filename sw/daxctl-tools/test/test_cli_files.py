@@ -7,7 +7,7 @@ import re
 import subprocess
 
 import pytest
-from cli_harness import ABSENT, FOUND, OK, SYSTEM, USAGE, binary, merapi
+from cli_harness import ABSENT, BUSY, FOUND, OK, SYSTEM, USAGE, binary, merapi
 from native_fixtures import OWN_MOUNTS
 
 SMALL = ("--heap", "64M")
@@ -387,3 +387,24 @@ def test_option_in_the_place_of_a_verb(option):
         done = merapi(option, *more)
         assert done.status == USAGE
         assert f"expected a verb, found '{option}'" in done.err
+
+
+def test_messages_do_not_send_a_terminal_what_others_are_called(window_file, folder):
+    """The list escaped it; messages told of a process by the name that it gave itself."""
+    command = ["sleep\x1b]0;title\x07\nmerapi: all is well", "60"]
+    with open(window_file) as held:
+        user = subprocess.Popen(command, executable="/bin/sleep", stdin=held)
+    with user:
+        try:
+            done = merapi("destroy-window", window_file)
+        finally:
+            user.kill()
+    assert done.status == BUSY
+    assert f"found sleep\\x1b]0;title\\x07\\x0amerapi: all is well({user.pid}); end it first" in done.err
+    assert len(done.err.splitlines()) == 1 and "\x1b" not in done.err
+    (folder / "link").symlink_to("to\x1b[31m")
+    done = merapi("destroy-window", folder / "link")
+    assert done.status == ABSENT and "found a link to to\\x1b[31m;" in done.err
+    # Whatever else a message has, as the name that was given.
+    done = merapi("info", folder / "a\x1b[31m\u009b31m")
+    assert done.status == ABSENT and "a\\x1b[31m\\x9b31m" in done.err

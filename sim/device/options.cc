@@ -75,7 +75,7 @@ bool parse_options(int argc, char** argv, DeviceOptions* o, int* exit_code) {
       app.add_option("--name", o->common.name, "name told to hosts (at most 23 characters; with --rtl: the preset's)");
   name->capture_default_str()->check(cli::not_empty())->check(name_that_fits);
   auto* patience = app.add_option("--patience-us", o->common.patience_us, "how long hosts wait for an acknowledgement");
-  patience->capture_default_str()->check(CLI::Range(1u, 600'000'000u));
+  patience->capture_default_str()->check(CLI::Range(1u, uint32_t{MERAPI_PATIENCE_MAX_US}));
   std::string coherence = "coherent";
   app.add_option("--coherence", coherence, "coherence mode told to hosts")
       ->capture_default_str()

@@ -116,6 +116,12 @@ static int check_identity(struct merapi_window* window, struct merapi_error* err
                        ", detail %#" PRIx64 ")",
                        merapi_fault_name(fault.code), fault.address, fault.detail);
   }
+  /* A host waits as long for each acknowledgement; a JVM stands still meanwhile. */
+  if (device->patience_us > MERAPI_PATIENCE_MAX_US)
+    return merapi_fail(error, -EPROTO,
+                       "expected a device that states a patience of at most %u us, found %" PRIu32
+                       "; have it state less (merapi-device: --patience-us)",
+                       MERAPI_PATIENCE_MAX_US, device->patience_us);
   if (device->coherence != window->config.coherence)
     return merapi_fail(error, -ENOTSUP,
                        "expected a device of coherence mode %u (1 coherent, 2 non-coherent), found %u; this host "

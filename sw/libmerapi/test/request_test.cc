@@ -25,6 +25,8 @@ TEST_F(Request, HandshakeRefusesWhatItCannotWorkWith) {
   const Case cases[] = {
       {-EPROTO, [](merapi_device_identity* i) { i->magic = 0; }},
       {-EPROTO, [](merapi_device_identity* i) { i->version_major++; }},
+      {-EPROTO, [](merapi_device_identity* i) { i->patience_us = MERAPI_PATIENCE_MAX_US + 1; }},
+      {-EPROTO, [](merapi_device_identity* i) { i->patience_us = UINT32_MAX; }},
       {-ENOTSUP, [](merapi_device_identity* i) { i->coherence = MERAPI_COHERENCE_NON_COHERENT; }},
       {-ENOTSUP, [](merapi_device_identity* i) { i->coherence = MERAPI_COHERENCE_UNKNOWN; }},
       {-ENOSPC, [](merapi_device_identity* i) { i->window_bytes = 4096; }},
@@ -94,7 +96,7 @@ TEST_F(Request, PauseResumeAbort) {
 }
 
 TEST_F(Request, PatienceIsWhatTheDeviceStates) {
-  for (uint32_t stated : {0u, 1u, 200000u, UINT32_MAX}) {
+  for (uint32_t stated : {0u, 1u, 200000u, MERAPI_PATIENCE_MAX_US}) {
     device_->identity.patience_us = stated;
     ASSERT_EQ(Attach(), 0) << error_.message;
     EXPECT_EQ(merapi_patience_us(window_), stated == 0 ? uint64_t{MERAPI_PATIENCE_HARDWARE_US} : stated);

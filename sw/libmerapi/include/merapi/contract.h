@@ -47,6 +47,8 @@
 #define MERAPI_PATIENCE_HARDWARE_US 0x2710u
 /* Patience that the model states: a process among others may wait longer for a processor than for its work. */
 #define MERAPI_PATIENCE_MODEL_US 0x186a0u
+/* Longest patience that a device may state: a host whose device has gone silent stands still for as long. */
+#define MERAPI_PATIENCE_MAX_US 0x23c34600u
 
 /* Index into the area directory: what part of the window is what. */
 enum merapi_area {

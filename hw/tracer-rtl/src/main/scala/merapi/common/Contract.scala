@@ -43,6 +43,8 @@ object Contract {
   val PatienceHardwareUs = BigInt("2710", 16)
   /** Patience that the model states: a process among others may wait longer for a processor than for its work. */
   val PatienceModelUs = BigInt("186a0", 16)
+  /** Longest patience that a device may state: a host whose device has gone silent stands still for as long. */
+  val PatienceMaxUs = BigInt("23c34600", 16)
 
   /** Index into the area directory: what part of the window is what. */
   object Area {

@@ -7,11 +7,13 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <libgen.h>
 #include <poll.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -82,6 +84,26 @@ static int offer(int connection, int fd) {
   return sent == (ssize_t)sizeof hello ? 0 : -errno;
 }
 
+/* Who listens is given the window, and with it all that the program holds. In a folder in which others may write that
+ * can be anybody: there it must be the host's own user, or root. */
+static int check_owner(int connection, const char* path, struct merapi_error* error) {
+  struct ucred peer;
+  socklen_t length = sizeof peer;
+  if (getsockopt(connection, SOL_SOCKET, SO_PEERCRED, &peer, &length) < 0)
+    return merapi_fail(error, -errno, "cannot tell whose device listens at %s: %s", path, strerror(errno));
+  if (peer.uid == geteuid() || peer.uid == 0) return 0;
+  char copy[sizeof(((struct sockaddr_un*)0)->sun_path)];
+  snprintf(copy, sizeof copy, "%s", path);
+  struct stat folder;
+  if (stat(dirname(copy), &folder) < 0)
+    return merapi_fail(error, -errno, "cannot tell who may listen at %s: %s", path, strerror(errno));
+  if ((folder.st_mode & (S_IWGRP | S_IWOTH)) == 0) return 0;
+  return merapi_fail(error, -EPERM,
+                     "expected a device of user %u or root at %s, in whose folder others may write, found one of user "
+                     "%u; use a folder that its owner alone may write to (chmod go-w)",
+                     geteuid(), path, peer.uid);
+}
+
 static int device_connect(struct merapi_window* window, struct merapi_error* error) {
   /* A connection that an earlier handshake timed out on may still be answered: a stopped process wakes. */
   if (!device_gone(window)) return 0;
@@ -92,7 +114,14 @@ static int device_connect(struct merapi_window* window, struct merapi_error* err
   if (connection < 0) return merapi_fail(error, -errno, "cannot make a socket: %s", strerror(errno));
   int code = 0;
   if (connect(connection, (struct sockaddr*)&address, sizeof address) < 0) code = errno;
-  if (code == 0) code = -offer(connection, window->fd);
+  if (code == 0) {
+    const int status = check_owner(connection, window->path, error);
+    if (status < 0) {
+      close(connection);
+      return status;
+    }
+    code = -offer(connection, window->fd);
+  }
   if (code == 0) {
     window->connection = connection;
     return 0;

@@ -5,8 +5,10 @@
 #include <gtest/gtest.h>
 #include <netinet/in.h>
 #include <poll.h>
+#include <signal.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
+#include <sys/stat.h>
 #include <sys/un.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -137,6 +139,73 @@ TEST_F(Socket, SecondDeviceIsRefusedWhileTheFirstHoldsTheWindow) {
   acceptor.join();
   EXPECT_EQ(status, -EBUSY);
   EXPECT_NE(std::strstr(error_.message, "another device"), nullptr) << error_.message;
+}
+
+// A device process of another user's, which listens in a folder of this mode.
+class Stranger : public Socket {
+ protected:
+  static constexpr uid_t kNobody = 65534;
+
+  void SetUp() override {
+    if (geteuid() != 0) GTEST_SKIP() << "expected root, which may become another user; found user " << geteuid();
+  }
+  void TearDown() override {
+    if (child_ > 0) {
+      kill(child_, SIGKILL);
+      waitpid(child_, nullptr, 0);
+    }
+    merapi_close(window_);
+  }
+  // Attach to it; -ECHILD when it does not listen.
+  int AttachIn(mode_t mode) {
+    const std::string parent = std::filesystem::path(path_).parent_path();
+    int ready[2];
+    if (chown(parent.c_str(), kNobody, kNobody) < 0 || chmod(parent.c_str(), mode) < 0 || pipe(ready) < 0)
+      return -ECHILD;
+    child_ = fork();
+    if (child_ == 0) Serve(ready[1]);
+    close(ready[1]);
+    char byte = 0;
+    const bool listens = read(ready[0], &byte, 1) == 1;
+    close(ready[0]);
+    if (!listens) return -ECHILD;
+    const merapi_geometry geometry = SmallGeometry();
+    const int status = merapi_open(("device:" + path_).c_str(), &geometry, 0, &window_, &error_);
+    return status < 0 ? status : merapi_attach(window_, 10000000, &error_);
+  }
+
+ private:
+  [[noreturn]] void Serve(int ready) {
+    if (setgid(kNobody) < 0 || setuid(kNobody) < 0) _exit(1);
+    if (merapi_listen(path_.c_str(), &listener_, nullptr) < 0 || write(ready, "r", 1) != 1) _exit(1);
+    merapi_lease* lease = nullptr;
+    while (lease == nullptr) lease = Accept(listener_);
+    ScriptedDevice device(merapi_lease_base(lease));
+    device.notify = [lease] { merapi_lease_notify(lease); };
+    while (true) {
+      if (!device.Poll()) usleep(1000);
+    }
+  }
+  pid_t child_ = -1;
+};
+
+TEST_F(Stranger, IsRefusedWhereAnybodyMayListen) {
+  EXPECT_EQ(AttachIn(01777), -EPERM) << error_.message;
+  EXPECT_NE(std::strstr(error_.message, "found one of user 65534"), nullptr) << error_.message;
+  EXPECT_FALSE(merapi_attached(window_));
+}
+
+TEST_F(Stranger, IsRefusedWhereAGroupMayListen) { EXPECT_EQ(AttachIn(0775), -EPERM) << error_.message; }
+
+TEST_F(Stranger, IsTakenWhereNobodyElseMayListen) {
+  EXPECT_EQ(AttachIn(0755), 0) << error_.message;
+  EXPECT_TRUE(merapi_attached(window_));
+}
+
+TEST_F(Socket, OneOfTheSameUserIsTakenWhereAnybodyMayListen) {
+  ASSERT_EQ(chmod(std::filesystem::path(path_).parent_path().c_str(), 01777), 0);
+  std::unique_ptr<DeviceThread> device;
+  EXPECT_EQ(Attach(&device), 0) << error_.message;
 }
 
 TEST_F(Socket, LiveListenerIsNotReplacedAStaleOneIs) {

@@ -73,6 +73,18 @@ void small_window(Target& t) {
 
 void dirty_rings(Target& t) { answer(t, identity(t), 7); }
 
+void endless_patience(Target& t) {
+  merapi_device_identity who = identity(t);
+  who.patience_us = UINT32_MAX;
+  answer(t, who);
+}
+
+void no_heap_scope(Target& t) {
+  merapi_device_identity who = identity(t);
+  who.capabilities &= ~(uint64_t{1} << MERAPI_CAP_SCOPE_HEAP);
+  answer(t, who);
+}
+
 // ----------------------------------------------------------------- traces
 
 void die(Target&) { kill(getpid(), SIGKILL); }
@@ -122,6 +134,10 @@ void index_back(Target& t) {
 }
 
 void index_far(Target& t) { t.publish(t.produced() + t.ring_entries() + 1); }
+
+void consumed_far(Target& t) {
+  store(t.control.index->submission_consumed, load(t.control.host->submission_produced) + (uint64_t{1} << 20));
+}
 
 void defer_unmarked(Target& t) { t.push(t.entry(MERAPI_COMP_DEFER, t.unmarked())); }
 
@@ -190,6 +206,9 @@ const std::vector<Fault> kFaults = {
     {"non-coherent", When::kHandshake, After::kObey, non_coherent, "says that it does not see the host's caches"},
     {"small-window", When::kHandshake, After::kObey, small_window, "sees half of the window only"},
     {"dirty-rings", When::kHandshake, After::kObey, dirty_rings, "starts with ring indexes that are not zero"},
+    {"endless-patience", When::kHandshake, After::kObey, endless_patience, "states a patience of more than an hour"},
+    {"no-heap-scope", When::kHandshake, After::kObey, no_heap_scope,
+     "says that it cannot trace through the whole heap"},
     {"die", When::kTracing, After::kDeaf, die, "kills itself"},
     {"stop", When::kTracing, After::kGoOn, stop, "stops itself (SIGSTOP); goes on when woken"},
     {"hang-up", When::kTracing, After::kHangUp, nothing, "closes the connection and offers itself anew"},
@@ -204,6 +223,8 @@ const std::vector<Fault> kFaults = {
     {"torn", When::kTracing, After::kObey, torn, "publishes an entry that it has not written"},
     {"index-back", When::kTracing, After::kObey, index_back, "moves its completion index backwards"},
     {"index-far", When::kTracing, After::kObey, index_far, "moves its completion index further than the ring is long"},
+    {"consumed-far", When::kTracing, After::kCount, consumed_far,
+     "has taken more submissions than there are, and counts on"},
     {"defer-unmarked", When::kTracing, After::kObey, defer_unmarked, "defers an object that is not marked"},
     {"defer-outside", When::kTracing, After::kObey, defer_outside, "defers an address outside the heap"},
     {"defer-misaligned", When::kTracing, After::kObey, defer_misaligned, "defers an address that no object can have"},

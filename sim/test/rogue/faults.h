@@ -25,6 +25,7 @@ enum class After {
   kIdle,    // obeys, and claims to be idle again after every submission
   kLate,    // acknowledges the next pause long after its patience, then goes on
   kHangUp,  // closes the connection and offers itself anew
+  kCount,   // obeys, and counts what it does not do
   kChat,    // obeys, and fills the completion ring with what says nothing whenever there is room
   // From the start (kAlways):
   kForget,  // no klass has a shape, and each DEFER comes twice

@@ -116,6 +116,10 @@ bool Rogue::misbehave() {
       acknowledge();
       claim_idle();
       break;
+    case After::kCount:
+      acknowledge();
+      count();
+      break;
     case After::kChat:
       acknowledge();
       target_.chat();
@@ -152,6 +156,11 @@ void Rogue::acknowledge() {
   sim::store(control.ack->pause, pause);
   sim::store(control.ack->resume, resume);
   notify();
+}
+
+void Rogue::count() {
+  uint64_t& counter = target_.control.counters->value[MERAPI_COUNTER_OBJECTS_SCANNED];
+  sim::store(counter, sim::load(counter) + 1);
 }
 
 void Rogue::claim_idle() {

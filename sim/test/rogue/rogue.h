@@ -43,6 +43,7 @@ class Rogue : private sim::EngineHost {
   void strike();
   bool misbehave();
   void acknowledge();
+  void count();
   void claim_idle();
 
   merapi_lease* lease_;

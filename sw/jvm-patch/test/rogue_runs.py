@@ -23,6 +23,8 @@ AT_HANDSHAKE = {
     "non-coherent": NO_DEVICE,
     "small-window": NO_DEVICE,
     "dirty-rings": NO_DEVICE,
+    "endless-patience": NO_DEVICE,
+    "no-heap-scope": NO_DEVICE,
 }
 IN_TRACE = {
     "hang-up": f"device lost|{SILENT}",
@@ -38,6 +40,7 @@ IN_TRACE = {
     # An index below what the host has read is impossible; one that goes back no further only hides completions.
     "index-back": f"{BAD}|device stuck",
     "index-far": BAD,
+    "consumed-far": BAD,
     # The host itself marks what the program overwrites: an object that it came to mark was deferred rightly.
     "defer-unmarked": f"{BAD}|device stuck",
     "defer-outside": BAD,

@@ -44,6 +44,22 @@ def test_handshake(mode, java, rogue_program, classes, runs, tmp_path):
     assert not result.log.problems, result.describe("the log complains")
 
 
+@pytest.mark.parametrize(
+    ("mode", "words"),
+    [
+        ("endless-patience", "a patience of at most 600000000 us, found 4294967295"),
+        ("no-heap-scope", "(capability SCOPE_HEAP), found rogue with capabilities"),
+    ],
+)
+def test_what_a_device_states_is_refused(mode, words, java, rogue_program, classes, runs, tmp_path):
+    """It is not given a cycle, though it answers well else. The host reads that at one handshake of three at least."""
+    with rogue(rogue_program, tmp_path, mode, "--times", "3") as device:
+        result = start(runs, java, device, classes, tmp_path).finish(60)
+    jvm_harness.check_ok(result)
+    told = [f["detail"] for f in result.log.fallbacks if f["reason"] == "no device"]
+    assert any(words in detail for detail in told), result.describe(f"expected '{words}', found {told}")
+
+
 @pytest.mark.parametrize("mode", IN_TRACE)
 def test_trace(mode, java, rogue_program, classes, runs, tmp_path):
     with rogue(rogue_program, tmp_path, mode) as device:
@@ -52,7 +68,7 @@ def test_trace(mode, java, rogue_program, classes, runs, tmp_path):
         check_used_again(result)
 
 
-@pytest.mark.parametrize("mode", ["stuck", "chatter", "deaf", "fault-record", "defer-unmarked", "die"])
+@pytest.mark.parametrize("mode", ["stuck", "chatter", "deaf", "consumed-far", "fault-record", "defer-unmarked", "die"])
 def test_nobody_else_notices(mode, java, rogue_program, classes, runs, tmp_path):
     """No mutator runs: no young collection pauses the device, no SATB buffer fills, nothing but the host's own watch
     over the device ends the cycle."""

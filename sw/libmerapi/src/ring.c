@@ -32,7 +32,8 @@ static int64_t submission_room(struct merapi_window* window, uint64_t wanted) {
 
 int merapi_submission_room(struct merapi_window* window) {
   if (!atomic_load(&window->attached)) return merapi_detached(window);
-  return (int)submission_room(window, window->submission_entries);
+  /* More than there are: it looks what the device says by now. */
+  return (int)submission_room(window, UINT64_C(1) + window->submission_entries);
 }
 
 int merapi_submit(struct merapi_window* window, const struct merapi_submission* entries, int count) {

@@ -169,6 +169,16 @@ TEST_F(Ring, ImpossibleConsumptionIsABrokenDevice) {
   EXPECT_EQ(merapi_submit(window_, entries, 1), 1);
   index->submission_consumed = 3;
   EXPECT_EQ(merapi_submit(window_, entries, kRingEntries), -EBADMSG);
+  // Also where nothing is submitted, or all was seen to be consumed.
+  ASSERT_EQ(Attach(), 0) << error_.message;
+  index->submission_consumed = 1;
+  EXPECT_EQ(merapi_submission_room(window_), -EBADMSG);
+  index->submission_consumed = 0;
+  ASSERT_EQ(merapi_submit(window_, entries, 5), 5);
+  for (int i = 0; i < 5; i++) ASSERT_TRUE(device_->PollSubmissions());
+  EXPECT_EQ(merapi_submission_room(window_), kRingEntries);
+  index->submission_consumed = 6;
+  EXPECT_EQ(merapi_submission_room(window_), -EBADMSG);
 }
 
 // What an older generation left in the rings must not be taken for new entries.

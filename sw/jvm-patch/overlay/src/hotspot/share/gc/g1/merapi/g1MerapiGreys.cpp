@@ -59,7 +59,7 @@ void G1MerapiGreys::release() {
   _most = 0;
 }
 
-void G1MerapiGreys::submit() {
+int G1MerapiGreys::submit() {
   const int Batch = 64;
   const size_t Look = 8192;  // at so many before a safepoint has its turn
   merapi_submission entries[Batch];
@@ -92,16 +92,17 @@ void G1MerapiGreys::submit() {
     }
     int accepted = G1MerapiLibrary::submit(_window, entries, count);
     if (accepted <= 0) {
-      return;  // full, or the device is gone, which the serving loop finds out
+      return accepted;  // full, or an error
     }
     for (int i = 0; i < accepted; i++) {
       _submitted += entries[i].count;
     }
     _pending.trunc_to(rest[accepted - 1]);
     if (accepted < count) {
-      return;
+      return 0;
     }
   }
+  return 0;
 }
 
 template <class T>

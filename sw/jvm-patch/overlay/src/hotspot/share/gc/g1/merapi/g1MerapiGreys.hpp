@@ -81,8 +81,8 @@ public:
   // is freed, whose limit stays at its start then. `obj` need not be an object (SATB
   // buffers hold stale entries above the limits).
   inline void add(oop obj);
-  // Moves what fits into the submission ring; the rest stays.
-  void submit();
+  // Moves what fits into the submission ring; the rest stays. Negative when the ring cannot be right (merapi_submit).
+  int submit();
   bool is_empty() const { return _pending.is_empty(); }
   // Those that wait, in the order in which they were added.
   size_t pending() const { return _pending.length(); }

@@ -44,6 +44,7 @@
   f(patience_us)                \
   f(next_cycle)                 \
   f(submit)                     \
+  f(submission_room)            \
   f(doorbell)                   \
   f(complete)                   \
   f(idle)                       \

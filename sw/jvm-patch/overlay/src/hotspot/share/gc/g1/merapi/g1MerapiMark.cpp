@@ -193,7 +193,7 @@ bool G1MerapiMark::hand_over() {
   _next_region = 0;
   int submitted = G1MerapiLibrary::submit(_handle, &begin, 1);
   if (submitted < 0) {
-    fail("device lost", "submitting BEGIN_CYCLE: %s", os::strerror(-submitted));
+    fail_by_ring(submitted, "submitting BEGIN_CYCLE");
     return false;
   }
   if (submitted == 0) {

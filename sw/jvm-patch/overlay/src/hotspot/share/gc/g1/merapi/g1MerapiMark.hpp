@@ -117,7 +117,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
 
   // Parts of serve().
   bool has_objects_below_limit(uint index) const;
-  bool submit_regions();
+  int  submit_regions();
   int  drain_completions();
   bool handle_completion(const merapi_completion* completion);
   bool handle_deferred(uint64_t address, bool unsized);
@@ -130,6 +130,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   void release_device();
   bool drain_satb();
   void fail_by_fault(uint32_t code, uint64_t address, uint64_t detail);
+  void fail_by_ring(int error, const char* what);
   bool check_fault();
   bool check_alive();
   bool check_progress();

@@ -58,10 +58,10 @@ bool G1MerapiMark::has_objects_below_limit(uint index) const {
 
 // One command for each run of regions with something below the limit; what
 // does not fit into the ring follows when the device has taken entries. Regions that a
-// pause has freed meanwhile have no greys and are left out.
-bool G1MerapiMark::submit_regions() {
+// pause has freed meanwhile have no greys and are left out. How many were submitted; -1 after a failure.
+int G1MerapiMark::submit_regions() {
   uint regions = _g1h->max_reserved_regions();
-  bool progress = false;
+  int total = 0;
   while (_next_region < regions) {
     uint first = _next_region;
     while (first < regions && !has_objects_below_limit(first)) {
@@ -79,14 +79,19 @@ bool G1MerapiMark::submit_regions() {
       entry.payload[0] = end - first;
       entry.payload[1] = MERAPI_SCOPE_HEAP | (MERAPI_ORDER_ANY << 8);
       entry.cycle = _cycle;
-      if (G1MerapiLibrary::submit(_handle, &entry, 1) != 1) {
+      int submitted = G1MerapiLibrary::submit(_handle, &entry, 1);
+      if (submitted < 0) {
+        fail_by_ring(submitted, "submitting TRACE_REGION");
+        return -1;
+      }
+      if (submitted == 0) {
         break;
       }
-      progress = true;
+      total++;
     }
     _next_region = end;
   }
-  return progress;
+  return total;
 }
 
 // The region of an object that the device has deferred; NULL if a pause has reclaimed it since.
@@ -225,6 +230,11 @@ void G1MerapiMark::fail_by_fault(uint32_t code, uint64_t address, uint64_t detai
        detail);
 }
 
+// What libmerapi says of a ring: an index or an entry that cannot be, or a device that is gone.
+void G1MerapiMark::fail_by_ring(int error, const char* what) {
+  fail(error == -EBADMSG ? "bad completion" : "device lost", "%s: %s", what, os::strerror(-error));
+}
+
 bool G1MerapiMark::handle_completion(const merapi_completion* completion) {
   if (completion->cycle != _cycle) {
     return true;  // of a cycle that is over
@@ -277,7 +287,7 @@ int G1MerapiMark::drain_completions() {
   while (true) {
     int count = G1MerapiLibrary::complete(_handle, entries, Batch);
     if (count < 0) {
-      fail(count == -EBADMSG ? "bad completion" : "device lost", "reading completions: %s", os::strerror(-count));
+      fail_by_ring(count, "reading completions");
       return -1;
     }
     for (int i = 0; i < count; i++) {
@@ -343,6 +353,12 @@ bool G1MerapiMark::check_alive() {
     fail("device lost", "its process has gone");
     return false;
   }
+  // While the ring has room nobody else looks at what it says that it has taken.
+  int room = G1MerapiLibrary::submission_room(_handle);
+  if (room < 0) {
+    fail_by_ring(room, "what it has taken of the submissions");
+    return false;
+  }
   if (!hold_device()) {
     return false;
   }
@@ -392,10 +408,18 @@ void G1MerapiMark::serve() {
       return;
     }
     bool work = drain_satb() || completions != 0;
-    bool submitted = submit_regions();
+    int regions = submit_regions();
+    if (regions < 0) {
+      return;
+    }
+    bool submitted = regions > 0;
     if (!_greys.is_empty()) {
       size_t before = _greys.submitted();
-      _greys.submit();
+      int result = _greys.submit();
+      if (result < 0) {
+        fail_by_ring(result, "submitting GREY");
+        return;
+      }
       submitted = submitted || _greys.submitted() != before;
     }
     if (submitted) {

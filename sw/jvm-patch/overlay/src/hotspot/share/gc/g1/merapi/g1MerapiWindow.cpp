@@ -237,6 +237,13 @@ bool G1MerapiWindow::ensure_attached(merapi_error* error) {
   }
   merapi_device_identity identity;
   G1MerapiLibrary::device_info(_window, &identity);
+  if ((identity.capabilities & (1u << MERAPI_CAP_SCOPE_HEAP)) == 0) {
+    jio_snprintf(error->message, sizeof(error->message), "expected a device that traces through the whole heap "
+                 "(capability SCOPE_HEAP), found %.*s with capabilities " UINT64_FORMAT_X "; use another device",
+                 (int)sizeof(identity.name), (const char*)identity.name, identity.capabilities);
+    G1MerapiLibrary::revoke(_window);
+    return false;
+  }
   log_info(gc, merapi)("Device %.*s (%s, process " UINT64_FORMAT ") answered generation " UINT64_FORMAT,
                        (int)sizeof(identity.name), (const char*)identity.name,
                        G1MerapiLibrary::kind_name(identity.kind), identity.pid,

@@ -149,6 +149,19 @@ void defer_misaligned(Target& t) { t.push(t.entry(MERAPI_COMP_DEFER, t.unmarked(
 
 void defer_inside(Target& t) { t.push(t.entry(MERAPI_COMP_DEFER, t.inside())); }
 
+void defer_marked(Target& t) {
+  const uint64_t address = t.inside();
+  t.mark(address);
+  t.push(t.entry(MERAPI_COMP_DEFER, address));
+}
+
+// Of narrow klass words the next one is of the place 8 bytes into that class.
+void defer_no_klass(Target& t) {
+  const uint64_t address = t.inside(1);
+  t.mark(address);
+  t.push(t.entry(MERAPI_COMP_DEFER, address));
+}
+
 void shape_unknown(Target& t) { t.push(t.entry(MERAPI_COMP_SHAPE_SEEN, 0xFFFFFFF1)); }
 
 // Keeps the ring full for a while, as fast as the host drains it, and reports a fault then: the host must have gone on
@@ -229,6 +242,8 @@ const std::vector<Fault> kFaults = {
     {"defer-outside", When::kTracing, After::kObey, defer_outside, "defers an address outside the heap"},
     {"defer-misaligned", When::kTracing, After::kObey, defer_misaligned, "defers an address that no object can have"},
     {"defer-inside", When::kTracing, After::kObey, defer_inside, "defers data of an array that look like an object"},
+    {"defer-marked", When::kTracing, After::kObey, defer_marked, "marks such data, too"},
+    {"defer-no-klass", When::kTracing, After::kObey, defer_no_klass, "marks and defers data that refer into a class"},
     {"shape-unknown", When::kTracing, After::kObey, shape_unknown, "has seen a klass word that nobody published"},
     {"flood", When::kTracing, After::kObey, flood, "keeps the completion ring full, then faults"},
     {"chatter", When::kTracing, After::kChat, nothing, "keeps the completion ring full and traces no more"},

@@ -73,7 +73,7 @@ uint64_t Target::unmarked() const {
   return find_unmarked([](uint64_t) { return true; });
 }
 
-uint64_t Target::inside() const {
+uint64_t Target::inside(uint32_t beyond) const {
   std::unordered_set<uint32_t> shapes;
   for (uint64_t i = 0; i < uint64_t{1} << geometry_.shape_slots_log2; i++) {
     shapes.insert(static_cast<uint32_t>(sim::load(geometry_.shapes[i].klass_word)));
@@ -88,8 +88,15 @@ uint64_t Target::inside() const {
   return find_unmarked([&](uint64_t at) {
     if (at < step || at + 2 * step > geometry_.heap_bytes) return false;
     const uint32_t word = klass_word(at);
-    return shapes.count(word) != 0 && klass_word(at - step) == word && klass_word(at + step) == word;
+    return shapes.count(word - beyond) != 0 && klass_word(at - step) == word && klass_word(at + step) == word;
   });
+}
+
+void Target::mark(uint64_t address) {
+  if (address == 0) return;
+  const uint64_t bit = (address - geometry_.heap_base) >> geometry_.alignment_log2;
+  uint64_t& word = geometry_.bitmap[bitmap()][bit >> 6];
+  sim::store(word, sim::load(word) | uint64_t{1} << (bit & 63));
 }
 
 void Target::claim_idle(uint64_t consumed, uint64_t produced) {

@@ -53,8 +53,11 @@ class Target {
 
   // An aligned heap address below its region's limit whose mark bit is clear; 0 when there is none.
   uint64_t unmarked() const;
-  // One such that is no object: it and the places before and behind it have the same klass word, which has a shape.
-  uint64_t inside() const;
+  // One such that is no object: it and the places before and behind it have the same klass word, which is `beyond` that
+  // of a shape.
+  uint64_t inside(uint32_t beyond = 0) const;
+  // Set the mark bit of an address; none at 0.
+  void mark(uint64_t address);
   void claim_idle(uint64_t consumed, uint64_t produced);
 
  private:

@@ -15,7 +15,7 @@ from rogue_runs import ARGUMENTS, AT_HANDSHAKE, BAD, IN_TRACE, SILENT, check_tol
 # The host must see through these without giving the cycle up.
 HARMLESS = ["idle-unconsumed", "idle-unread", "idle-other-cycle"]
 # Tests of their own, here and in test_slow_devices.py.
-OTHERS = ["die", "stop", "defer-inside", "forgetful", "dozing", "slow"]
+OTHERS = ["die", "stop", "defer-inside", "defer-marked", "defer-no-klass", "forgetful", "dozing", "slow"]
 
 
 def test_every_mode_has_its_test(rogue_program):
@@ -162,16 +162,26 @@ def test_host_sees_through(mode, java, rogue_program, classes, runs, tmp_path):
     jvm_harness.check_offloaded(result, 4)
 
 
-def test_what_looks_like_an_object_is_none(java, rogue_program, classes, runs, tmp_path):
+@pytest.mark.parametrize(
+    ("mode", "beyond", "found"),
+    [
+        ("defer-inside", 0, "is not marked"),
+        ("defer-marked", 0, r"would have \d+ words and end where no object of its region can"),
+        ("defer-no-klass", 1, "holds no klass"),
+    ],
+)
+def test_what_looks_like_an_object_is_none(mode, beyond, found, java, rogue_program, classes, runs, tmp_path):
     """The device defers a place in an array of numbers that look like an array of references beyond the heap's end.
-    The host does not read what is there before it has seen a mark."""
-    mode, program = "defer-inside", jvm_harness.programs()["FalseObjects"]
+    The host does not read what is there before it has seen a mark. Where that has been set, too, it reads nothing
+    beyond the place's region, and nothing of what is not a class."""
+    program = jvm_harness.programs()["FalseObjects"]
     with rogue(rogue_program, tmp_path, mode, "--after-us", "0") as device:
-        result = start(runs, java, device, classes, tmp_path, program=program.name, given=program.flags).finish(60)
+        given = [*program.flags, f"beyond={beyond}"]
+        result = start(runs, java, device, classes, tmp_path, program=program.name, given=given).finish(60)
         check_told(result, device, mode, BAD, abandoned=True)
         check_used_again(result)
     detail = next(f["detail"] for f in result.log.fallbacks)
-    assert re.fullmatch(r"DEFER of [0-9a-f]+ which is not marked", detail), detail
+    assert re.fullmatch(rf"DEFER of [0-9a-f]+ which {found}", detail), detail
 
 
 def test_what_is_deferred_again_is_counted_once(java, rogue_program, classes, runs, tmp_path):

@@ -6,7 +6,8 @@ import java.util.Arrays;
 
 /**
  * A large array of numbers, each of which is the klass word and the length of an array of references that goes far
- * beyond the heap's end: from every place in it on the memory looks like such an array.
+ * beyond the heap's end: from every place in it on the memory looks like such an array. With {@code beyond=N} the
+ * klass word is larger by N, and that of no class.
  *
  * @flags -Xms128m -Xmx128m
  * @traces 3
@@ -26,7 +27,7 @@ public final class FalseObjects {
     public static void main(String[] args) throws Exception {
         var stress = new Stress(args);
         stress.ballast(200_000);
-        long number = (long) LENGTH << 32 | klassWord();
+        long number = (long) LENGTH << 32 | klassWord() + stress.count("beyond", 0);
         var numbers = new long[stress.count("count", 400_000)];
         Arrays.fill(numbers, number);
         stress.collectDuring(5, random -> Thread.sleep(1));

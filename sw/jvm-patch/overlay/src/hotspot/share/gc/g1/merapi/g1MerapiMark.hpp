@@ -123,6 +123,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   bool handle_deferred(uint64_t address, bool unsized);
   bool scan_deferred(oop obj, HeapRegion* region, bool unsized);
   HeapRegion* region_below_limit(oop obj) const;
+  bool ends_in_place(oop obj, HeapRegion* region, size_t words) const;
   bool check_unseen();
   bool scan_unseen();
   void release_deferred();

@@ -24,8 +24,10 @@
 #include "gc/g1/merapi/g1MerapiMark.hpp"
 #include "gc/shared/referenceProcessor.hpp"
 #include "gc/shared/suspendibleThreadSet.hpp"
-#include "memory/metaspace.hpp"
 #include "oops/access.inline.hpp"
+#include "oops/arrayOop.hpp"
+#include "oops/klass.inline.hpp"
+#include "oops/oop.inline.hpp"
 #include "runtime/os.hpp"
 
 #include <errno.h>
@@ -192,10 +194,41 @@ bool G1MerapiMark::handle_deferred(uint64_t address, bool unsized) {
   return scan_deferred(obj, region, unsized);
 }
 
+// Does an object of so many words that begins there end where an object of its region may?
+bool G1MerapiMark::ends_in_place(oop obj, HeapRegion* region, size_t words) const {
+  HeapWord* start = cast_from_oop<HeapWord*>(obj);
+  if (!region->is_humongous()) {
+    return words <= pointer_delta(region->next_top_at_mark_start(), start);
+  }
+  // One object, from its first region's start on.
+  if (!region->is_starts_humongous() || start != region->bottom()) {
+    return false;
+  }
+  uint index = region->hrm_index();
+  size_t behind = (words - 1) / HeapRegion::GrainWords;
+  if (behind == 0) {
+    return true;
+  }
+  if (behind >= _g1h->max_reserved_regions() - index) {
+    return false;
+  }
+  HeapRegion* last = _g1h->region_at_or_null(index + (uint)behind);
+  return last != NULL && last->is_continues_humongous() && last->humongous_start_region() == region;
+}
+
 bool G1MerapiMark::scan_deferred(oop obj, HeapRegion* region, bool unsized) {
+  const uint64_t address = (uint64_t)cast_from_oop<uintptr_t>(obj);
   Klass* klass = obj->klass_or_null();
-  if (klass == NULL || (_shapes.klass_of(G1MerapiShapes::klass_word(klass)) != klass && !Metaspace::contains(klass))) {
-    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which holds no klass", (uint64_t)cast_from_oop<uintptr_t>(obj));
+  if (klass == NULL || (_shapes.klass_of(G1MerapiShapes::klass_word(klass)) != klass && !_shapes.is_class(klass))) {
+    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which holds no klass", address);
+    return false;
+  }
+  // What is marked need be no object, either: a broken device has set the mark.
+  const int length = klass->is_array_klass() ? arrayOop(obj)->length() : 0;
+  const int words = obj->size_given_klass(klass);
+  if (length < 0 || words <= 0 || !ends_in_place(obj, region, (size_t)words)) {
+    fail("bad completion", "DEFER of " UINT64_FORMAT_X " which would have %d words and end where no object of its "
+         "region can", address, words);
     return false;
   }
   // A device may defer an object again.
@@ -209,7 +242,7 @@ bool G1MerapiMark::scan_deferred(oop obj, HeapRegion* region, bool unsized) {
     }
     if (!_sized->at(obj)) {
       _sized->set(obj);
-      Atomic::add(&_cm->_region_mark_stats[region->hrm_index()]._live_words, (size_t)obj->size());
+      Atomic::add(&_cm->_region_mark_stats[region->hrm_index()]._live_words, (size_t)words);
     }
   }
   _scan.scan(obj);

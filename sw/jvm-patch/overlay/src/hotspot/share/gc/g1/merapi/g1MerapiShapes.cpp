@@ -19,6 +19,7 @@
 #include "gc/g1/merapi/g1MerapiShapes.hpp"
 #include "gc/shared/suspendibleThreadSet.hpp"
 #include "logging/log.hpp"
+#include "memory/metaspace.hpp"
 #include "memory/resourceArea.hpp"
 #include "oops/arrayKlass.hpp"
 #include "oops/arrayOop.hpp"
@@ -27,6 +28,7 @@
 #include "oops/klass.inline.hpp"
 #include "oops/objArrayOop.hpp"
 #include "runtime/orderAccess.hpp"
+#include "runtime/os.hpp"
 
 G1MerapiShapes::G1MerapiShapes(merapi_window* window) :
   _window(window),
@@ -39,7 +41,8 @@ G1MerapiShapes::G1MerapiShapes(merapi_window* window) :
   _made_way(0),
   _published(0),
   _rejected(0),
-  _told_no_room(false) { }
+  _told_no_room(false),
+  _known() { }
 
 uint64_t G1MerapiShapes::klass_word(Klass* klass) {
   return UseCompressedClassPointers ? (uint64_t)CompressedKlassPointers::encode_not_null(klass)
@@ -53,6 +56,39 @@ Klass* G1MerapiShapes::klass_of(uint64_t word) const {
   }
   return UseCompressedClassPointers ? CompressedKlassPointers::decode_not_null((narrowKlass)word)
                                     : (Klass*)(uintptr_t)word;
+}
+
+// As Klass::is_valid, which takes a lock to walk the loaders, and in addition among the classes of its loader.
+bool G1MerapiShapes::find_class(Klass* klass) const {
+  if (!is_aligned(klass, sizeof(MetaWord)) || !Metaspace::contains(klass) || !os::is_readable_range(klass, klass + 1)) {
+    return false;
+  }
+  ClassLoaderData* owner = klass->class_loader_data();
+  ClassLoaderData* cld = NULL;
+  do {
+    cld = ClassLoaderDataGraph::next_after(cld);
+  } while (cld != NULL && cld != owner);
+  if (cld == NULL && owner != ClassLoaderData::the_null_class_loader_data()) {
+    return false;
+  }
+  Klass* found = owner->klasses();
+  OrderAccess::acquire();  // its fields after its place in the list
+  while (found != NULL && found != klass) {
+    found = found->next_link();
+  }
+  return found != NULL;
+}
+
+bool G1MerapiShapes::is_class(Klass* klass) {
+  // Where the table has no room these are asked for once for each object.
+  Klass** known = &_known[((uintptr_t)klass >> LogKlassAlignmentInBytes) & right_n_bits(LogKnown)];
+  if (*known != klass) {
+    if (!find_class(klass)) {
+      return false;
+    }
+    *known = klass;
+  }
+  return true;
 }
 
 void G1MerapiShapes::publish_klass(Klass* klass) {

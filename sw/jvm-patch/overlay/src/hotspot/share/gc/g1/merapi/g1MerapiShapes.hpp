@@ -53,12 +53,17 @@ class G1MerapiShapes : public CHeapObj<mtGC> {
   uint            _rejected;
   bool            _told_no_room;      // that some found no room
 
+  static const size_t LogKnown = 10;
+  Klass*          _known[(size_t)1 << LogKnown];  // some of those that is_class has found to be classes
+
   static const uint MaxInterruptedWalks = 4;
 
   // These return false if class metadata was freed meanwhile.
   bool make_way();
   bool publish_loader(ClassLoaderData* cld);
   bool publish_all();
+  bool find_class(Klass* klass) const;
+  void forget_known() { memset(_known, 0, sizeof(_known)); }
 
 public:
   explicit G1MerapiShapes(merapi_window* window);
@@ -67,9 +72,9 @@ public:
   // suspendible thread set, which it may leave for safepoints, or at a safepoint.
   void publish(bool may_yield);
   // At a safepoint: loaders are about to be freed with their classes (ClassLoaderDataGraph::purge).
-  void note_unloading() { _unloaded = true; _freed++; }
+  void note_unloading() { _unloaded = true; _freed++; forget_known(); }
   // At a safepoint: a class is about to be freed by itself (ClassLoaderData::remove_class).
-  void note_removal() { _freed++; }
+  void note_removal() { _freed++; forget_known(); }
 
   void publish_klass(Klass* klass);
   uint published() const { return _published; }
@@ -78,6 +83,9 @@ public:
   static uint64_t klass_word(Klass* klass);
   // The klass of a published klass word; NULL for any other word.
   Klass* klass_of(uint64_t word) const;
+  // Is a class there, whether or not it has a shape? `klass` may be any address. In the
+  // suspendible thread set: loaders and classes are freed in safepoints.
+  bool is_class(Klass* klass);
 };
 
 #endif // SHARE_GC_G1_MERAPI_G1MERAPISHAPES_HPP

@@ -47,6 +47,9 @@ int main(int argc, char** argv) {
   app.add_option("--mode", mode, "what goes wrong (--list)")->required();
   app.add_option("--times", plan.times, "how often; -1 for ever")->capture_default_str();
   app.add_option("--from-cycle", plan.cycle, "first cycle in which it may")->capture_default_str();
+  app.add_option("--every", plan.every, "only in cycles whose number this divides")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_option("--after-us", plan.after_us, "microseconds into the cycle")->capture_default_str();
   app.add_option("--answer-after-us", plan.answer_after_us, "how long each handshake waits for its answer")
       ->capture_default_str();

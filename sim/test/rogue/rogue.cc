@@ -92,6 +92,7 @@ bool Rogue::strikes_in_trace() {
   if (slow_ && status.state == MERAPI_DEVICE_STATE_TRACING) std::this_thread::sleep_for(kRest);
   if (plan_->fault->when != When::kTracing || plan_->times == 0) return false;
   if (status.state != MERAPI_DEVICE_STATE_TRACING || status.cycles_begun < plan_->cycle) return false;
+  if (status.cycles_begun % plan_->every != 0) return false;
   if (Clock::now() - cycle_began_ < std::chrono::microseconds(plan_->after_us)) return false;
   target_.cycle = status.cycle;
   return target_.look();

@@ -20,6 +20,7 @@ struct Plan {
   const Fault* fault = nullptr;
   int times = 1;             // how often it strikes; for ever when negative
   uint64_t cycle = 1;        // not before this cycle (counted by the device)
+  uint64_t every = 1;        // only in cycles whose number this divides
   uint64_t after_us = 3000;  // nor before this long into the cycle
   uint64_t seed = 1;
   uint64_t answer_after_us = 0;                        // how long each handshake waits for its answer

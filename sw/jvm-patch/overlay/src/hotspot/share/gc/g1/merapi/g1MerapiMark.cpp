@@ -395,7 +395,7 @@ bool G1MerapiMark::before_abort() {
   if (_state == Failed) {
     report_failure();
     clear = _window->revoke(next_bitmap());
-    _turn.note_abandoned();
+    note_abandoned();
   }
   _scan.reset(NULL);
   _state = Host;
@@ -417,6 +417,14 @@ void G1MerapiMark::note_outrun() {
   report_fallback("device too slow", detail, true);
 }
 
+void G1MerapiMark::note_abandoned() {
+  uint on_cpu = _turn.note_abandoned();
+  if (on_cpu > 1 && !is_exiting()) {
+    log_info(gc, merapi)("The device has failed again and completed no cycle in between; marked on the CPU: the next "
+                         "%u cycles", on_cpu);
+  }
+}
+
 void G1MerapiMark::revoke_and_abandon() {
   assert_at_safepoint_on_vm_thread();
   bool exiting = is_exiting();
@@ -429,7 +437,7 @@ void G1MerapiMark::revoke_and_abandon() {
   _trace._end_nanos = 0;
   _abandoned = true;
   _abandoned_full_gcs = _g1h->total_full_collections();
-  _turn.note_abandoned();
+  note_abandoned();
   _retry = !exiting;
 
   _g1h->abort_concurrent_cycle();

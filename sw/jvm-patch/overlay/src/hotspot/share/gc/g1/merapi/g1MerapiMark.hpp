@@ -139,6 +139,7 @@ class G1MerapiMark : public CHeapObj<mtGC> {
   // At a safepoint, where the flag does not change: how long the device may take to acknowledge, 0 for its patience.
   static uint64_t timeout_micros() { return is_exiting() ? HoldMicros : 0; }
   void note_outrun();
+  void note_abandoned();
   void revoke_and_abandon();
 
 public:

@@ -22,12 +22,14 @@
 
 // Whether the next marking is the device's or the CPU's.
 //
-// The one that replaces an abandoned cycle is the CPU's. So are some when a
-// device was outrun: the heap was full before it was done. That is no failure,
-// but a device that is always outrun would let no marking finish. From the
-// second time on they are 1, then 2, 4 and so on, until it completes one. Where
-// the heap is full soon after a marking began, so that one on the CPU may be
-// ended, too, some of these make one.
+// The one that replaces an abandoned cycle is the CPU's. When a device fails
+// again before it has completed one, the next 2 are, then 4 and so on: each
+// failure costs a marking. So are some when a device was outrun: the heap was
+// full before it was done. That is no failure, but a device that is always
+// outrun would let no marking finish. From the second time on they are 1, then
+// 2, 4 and so on, until it completes one. Where the heap is full soon after a
+// marking began, so that one on the CPU may be ended, too, some of these make
+// one.
 //
 // All of this is by cycle. One whose remark pause had no room in the mark stack
 // marks again, and stays the CPU's if it was.
@@ -37,6 +39,7 @@ class G1MerapiTurn {
   static const uint SoonForOne = 8;
 
   bool _replaces;
+  uint _abandoned;       // the CPU's when the last cycle was abandoned; 0 when a device has completed one since
   uint _next_skipped;    // when the device is next outrun
   uint _skipped_left;
   uint _outrun_soon;
@@ -54,13 +57,16 @@ class G1MerapiTurn {
 
 public:
   G1MerapiTurn() :
-    _replaces(false), _next_skipped(0), _skipped_left(0), _outrun_soon(0), _gc_id(GCId::undefined()), _marker(Nobody),
-    _cycles() { }
+    _replaces(false), _abandoned(0), _next_skipped(0), _skipped_left(0), _outrun_soon(0), _gc_id(GCId::undefined()),
+    _marker(Nobody), _cycles() { }
 
   // A marking begins: is it the device's?
   bool take(uint gc_id) {
     if (gc_id == _gc_id) {
       return _marker != Cpu;
+    }
+    if (_marker == Device && !_replaces) {
+      _abandoned = 0;  // it has handed the last cycle back, and remark found nothing wrong
     }
     _gc_id = gc_id;
     _marker = Nobody;
@@ -83,8 +89,14 @@ public:
     _outrun_soon = 0;
     count(Device);
   }
-  // The cycle is abandoned, and the next one replaces it.
-  void note_abandoned() { _replaces = true; }
+  // The cycle is abandoned, and the next one replaces it. Returns how many of the next
+  // markings are the CPU's.
+  uint note_abandoned() {
+    _replaces = true;
+    _abandoned = clamp(2 * _abandoned, 1u, MostSkipped);
+    _skipped_left = MAX2(_skipped_left, _abandoned - 1);
+    return _abandoned;
+  }
   // The heap was full before the device was done. Returns how many of the next markings are the CPU's.
   uint note_outrun(bool soon) {
     if (soon && ++_outrun_soon < SoonForOne) {

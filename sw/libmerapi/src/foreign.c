@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Closing what another process handed over. To close a file for the last time can take as long as its owner likes: a TCP
- * socket waits for its peer (SO_LINGER), a file of FUSE for the program behind it, and a connection has the messages
- * that nobody received, with the descriptors in them. What may be such is closed by a thread for which nobody waits, and
- * which is there only while it has something to close; the rest at once. A process that ends waits for no such thread,
- * and the kernel does not linger then.
+ * Closing what another process handed over. To close a file for the last time can take as long as its owner likes: a
+ * TCP socket waits for its peer (SO_LINGER), a file of FUSE for the program behind it, and a connection has the
+ * messages that nobody received, with the descriptors in them. What may be such is closed by a thread for which nobody
+ * waits, and which is there only while it has something to close; the rest at once. A process that ends waits for no
+ * such thread, and the kernel does not linger then.
  *
  * A child that is forked in the moment in which the thread closes one may have it until it executes a program.
  */

@@ -23,7 +23,8 @@ struct merapi_part {
 };
 
 /* Lock that part of `fd`, have the file hold it, map it and make a lease that owns `fd` and `connection` (-1: none).
- * On error `fd` is closed, and `connection` still the caller's. `path` is for messages. -EBUSY: another device serves the window. */
+ * On error `fd` is closed, and `connection` still the caller's. `path` is for messages. -EBUSY: another device serves
+ * the window. */
 int merapi_lease_make(int fd, int connection, const char* path, struct merapi_part part, struct merapi_lease** lease,
                       struct merapi_error* error);
 

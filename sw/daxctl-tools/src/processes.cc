@@ -21,6 +21,7 @@
 
 #include "cli.h"
 #include "merapi/contract.h"
+#include "window.h"
 
 namespace merapi::cli {
 namespace {
@@ -102,8 +103,8 @@ void each_process(const std::function<void(int)>& visit) {
   closedir(proc);
 }
 
-// False when the process is not ours to look into. Where the way to a file asks its server, only those with one of these
-// inodes are looked at. What has no path has no status.
+// False when the process is not ours to look into. Where the way to a file asks its server, only those with one of
+// these inodes are looked at. What has no path has no status.
 bool each_descriptor(int pid, const std::set<ino_t>& inodes, const std::function<void(const Descriptor&)>& visit) {
   const std::string process = "/proc/" + std::to_string(pid), folder = process + "/fd";
   DIR* fds = opendir(folder.c_str());
@@ -312,7 +313,7 @@ graph::Window inspect(const UsedWindow& window) {
   int code = -ENOENT;
   for (const User& user : window.users) {
     try {
-      graph::Window opened = graph::Window::inspect(transport + user.path);
+      graph::Window opened = look_into(transport + user.path);
       // Looked at afterwards: a process that has ended meanwhile may have had its number taken by another.
       if (is_at(user.path, window.id)) return opened;
     } catch (const graph::Error& e) {
@@ -369,9 +370,9 @@ std::string window_name(const std::string& name) {
 
 namespace {
 
-// The paths at which the sockets of a process' network listen, by their inodes. A socket may have any name, also one with
-// line ends, of which the kernel makes lines of its own: an inode that several lines have, and a name that lines follow
-// which are none of the kernel's, is left out.
+// The paths at which the sockets of a process' network listen, by their inodes. A socket may have any name, also one
+// with line ends, of which the kernel makes lines of its own: an inode that several lines have, and a name that lines
+// follow which are none of the kernel's, is left out.
 std::map<std::string, std::string> listening_sockets(int pid) {
   struct Line {
     int count = 0;

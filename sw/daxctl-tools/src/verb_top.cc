@@ -97,7 +97,7 @@ void open_window(Watched* w) {
   }
   const std::string name = window_name(w->name);
   struct stat status {};
-  Window window = Window::inspect(name);
+  Window window = look_into(name);
   w->path = path_in(name);
   if (stat(w->path.c_str(), &status) < 0) throw system_failure(errno, w->path);
   w->id = file_id(status);

@@ -14,6 +14,7 @@
 #include <nlohmann/json.hpp>
 
 #include "cli/json_text.h"
+#include "cli/truncation.h"
 #include "graph/names.h"
 
 namespace merapi::cli {
@@ -66,13 +67,16 @@ Window nameless_window(const Image& image) {
   return Window("file:/proc/self/fd/" + std::to_string(file.fd), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE);
 }
 
+graph::Error became_smaller(const std::string& name) {
+  return graph::Error(
+      -EBADMSG, "expected a control page in " + name + ", found that its file became smaller; make the window again");
+}
+
 // Through a file: where the memory is gone a system call fails, and a load would end the process.
 void copy_page(const Window& window, const uint8_t* base, uint8_t* to) {
   static const int file = memory_file();
   const ssize_t written = file < 0 ? -1 : pwrite(file, base, MERAPI_CONTROL_BYTES, 0);
-  if (file >= 0 && written < 0 && errno == EFAULT)
-    throw graph::Error(-EBADMSG, "expected a control page in " + window.name() +
-                                     ", found that its file became smaller; make the window again");
+  if (file >= 0 && written < 0 && errno == EFAULT) throw became_smaller(window.name());
   if (written != MERAPI_CONTROL_BYTES || pread(file, to, MERAPI_CONTROL_BYTES, 0) != ssize_t(MERAPI_CONTROL_BYTES))
     memcpy(to, base, MERAPI_CONTROL_BYTES);
 }
@@ -84,12 +88,21 @@ bool ControlPage::attached() const {
          device_index.generation == host_index.generation;
 }
 
+Window look_into(const std::string& name) {
+  const HeldTruncation held;
+  Window window = Window::inspect(name);
+  if (held.seen()) throw became_smaller(name);
+  return window;
+}
+
 ControlPage::ControlPage(const Window& window) {
+  const HeldTruncation held;
   // The metadata is contiguous from offset 0 (struct merapi_layout), and the submission ring is part of it.
   const uint8_t* base = window.area(MERAPI_AREA_SUBMISSION) - window.layout().area[MERAPI_AREA_SUBMISSION].offset;
   merapi_invalidate(window.get(), base, MERAPI_CONTROL_BYTES);
   uint8_t page[MERAPI_CONTROL_BYTES];
   copy_page(window, base, page);
+  if (held.seen()) throw became_smaller(window.name());
   const auto copy = [&page](auto* to, uint32_t offset) { memcpy(to, page + offset, sizeof *to); };
   copy(&identity, MERAPI_IDENTITY_OFFSET);
   copy(&config, MERAPI_CONFIG_OFFSET);

@@ -15,6 +15,9 @@ namespace merapi::cli {
 using graph::Image;
 using graph::Window;
 
+// Opened to look only. Throws graph::Error, also when its file becomes smaller meanwhile.
+Window look_into(const std::string& name);
+
 // What a control page said at one moment. Lines are copied one after the other: each is whole in itself only as far as
 // its writer publishes it so (docs/contract.md).
 struct ControlPage {

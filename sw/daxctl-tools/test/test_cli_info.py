@@ -10,7 +10,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from cli_harness import ABSENT, DENIED, OK, ROOT, USAGE, binary, interposed, merapi, merapi_of_nobody
+from cli_harness import ABSENT, DENIED, FOUND, OK, ROOT, USAGE, binary, interposed, merapi, merapi_of_nobody
 from native_fixtures import OWN_MOUNTS, wait_until
 
 
@@ -441,6 +441,36 @@ def test_a_socket_whose_name_has_line_ends_is_not_half_told(folder, start):
     assert tracer["sockets"] == []
 
 
+TOGGLE = """
+import os, sys
+text = open(sys.argv[1], "rb").read(2 << 20)
+fd = os.memfd_create("merapi-window", 0)
+size = os.path.getsize(sys.argv[1])
+os.ftruncate(fd, size)
+os.pwrite(fd, text, 0)
+print("toggling", flush=True)
+while True:
+    for _ in range(20):
+        os.ftruncate(fd, 4096)
+        os.ftruncate(fd, size)
+        os.pwrite(fd, text, 0)
+    os.sched_yield()
+"""
+
+
+def test_a_window_that_shrinks_does_not_end_the_list(window_file, device, start):
+    """Nor doctor: another user's memory ended both in the middle."""
+    shrinking = start("python3", "-c", TOGGLE, window_file)
+    shrinking.wait_line("toggling")
+    hold(start, device)
+    for _ in range(60):
+        for verb in ("list", "doctor"):
+            done = merapi(verb, "--json")
+            assert done.status in (OK, FOUND) and "became smaller" not in done.err, done
+            assert verb == "doctor" or any(one.get("attached") for one in done.json()["windows"])
+    assert shrinking.process.poll() is None
+
+
 SERVERS_ASKED = """
 #include <dlfcn.h>
 #include <fcntl.h>
@@ -459,7 +489,8 @@ int statx(int at, const char* path, int flags, unsigned mask, struct statx* to) 
     (void)!readlink(path, target, sizeof target - 1);
     if ((flags & AT_STATX_DONT_SYNC) == 0 || target[0] != '/') _exit(98);
   }
-  return ((int (*)(int, const char*, int, unsigned, struct statx*))dlsym(RTLD_NEXT, "statx"))(at, path, flags, mask, to);
+  typedef int call(int, const char*, int, unsigned, struct statx*);
+  return ((call*)dlsym(RTLD_NEXT, "statx"))(at, path, flags, mask, to);
 }
 """
 

@@ -95,7 +95,19 @@ class TracerCore(p: TracerParameters) extends Module {
 
   // Chunks whose marked objects are to be scanned again.
   val flags = Module(new RescanFlags(p))
-  flags.io.drops.zip(banks).foreach { case (to, b) => to := b.io.drop }
+  // With eight lanes a cycle later: whether a store is full, which makes a bank drop, is known late. A drop that is on its way
+  // counts as a flag to be looked for.
+  private val drops = banks.map { bank =>
+    if (!p.wide) bank.io.drop
+    else {
+      val drop = Wire(chiselTypeOf(bank.io.drop))
+      drop.valid := RegNext(bank.io.drop.valid, false.B)
+      drop.bits  := RegNext(bank.io.drop.bits)
+      drop
+    }
+  }
+  private val searching = if (p.wide) flags.io.searching || drops.map(_.valid).reduce(_ || _) else flags.io.searching
+  flags.io.drops.zip(drops).foreach { case (to, drop) => to := drop }
   flags.io.unflag  := io.orders.unflag
   flags.io.resumed := io.orders.invalidate
   flags.io.settled := io.orders.settled
@@ -248,7 +260,7 @@ class TracerCore(p: TracerParameters) extends Module {
   )
   io.status.empty := late(
     lanesQuiet && lanesEmpty && othersPass &&
-      late(all(stores.map(_.io.empty)) && !sweep.io.busy && !clearer.io.busy && !flags.io.searching)
+      late(all(stores.map(_.io.empty)) && !sweep.io.busy && !clearer.io.busy && !searching)
   )
   // As old as `empty`: who sees that all is written sees in the same cycle that nothing is left.
   io.status.cleaned       := late(late(all(banks.map(_.io.cleaned))))
@@ -306,7 +318,7 @@ class TracerCore(p: TracerParameters) extends Module {
   event(Counter.BitmapWrites, PopCount(banks.map(b => late(b.io.writeBack.request.fire))))
   event(Counter.SpillWrites, PopCount(stores.map(s => late(s.io.spilled))))
   event(Counter.SpillReads, PopCount(stores.map(s => late(s.io.refilled))))
-  event(Counter.GreysDropped, PopCount(banks.map(_.io.drop.valid)))
+  event(Counter.GreysDropped, PopCount(drops.map(_.valid)))
   event(Counter.GreysStale, PopCount(laneEvents.map(_.stale)))
   event(Counter.HeapLines, PopCount(laneEvents.map(_.fetched) :+ late(chaser.io.read.request.fire)))
   event(Counter.StallMemory, PopCount(laneEvents.map(_.stallMemory)))

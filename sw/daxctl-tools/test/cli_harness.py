@@ -315,3 +315,10 @@ def devices_of(env):
 def device_of(env):
     """The pid that the runs recorded, None when there is no device."""
     return next(iter(devices_of(env)), None)
+
+
+def hold(start, device):
+    """A live host: a probe that traces and then neither reads completions nor ends."""
+    probe = start(binary("device_probe"), f"device:{device.socket}", "--hold")
+    probe.wait_line("tracing")
+    return probe

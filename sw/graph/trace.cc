@@ -159,7 +159,8 @@ class Session {
     const int status = merapi_pause(w_, 0);
     if (status < 0) throw Error(status, window_.name() + ": the device had no news in time and acknowledged no pause");
     uint64_t done = 0;
-    for (auto c : {MERAPI_COUNTER_OBJECTS_SCANNED, MERAPI_COUNTER_REFERENCES_READ, MERAPI_COUNTER_BITMAP_READS})
+    for (auto c : {MERAPI_COUNTER_OBJECTS_MARKED, MERAPI_COUNTER_OBJECTS_SCANNED, MERAPI_COUNTER_REFERENCES_READ,
+                   MERAPI_COUNTER_DEFERRED, MERAPI_COUNTER_BITMAP_READS, MERAPI_COUNTER_SPILL_READS})
       done += merapi_counter(w_, c);
     merapi_resume(w_);
     merapi_doorbell(w_);

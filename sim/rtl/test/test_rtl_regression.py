@@ -209,7 +209,7 @@ def test_every_address_bit(preset):
 @pytest.mark.parametrize("preset", presets())
 def test_host(preset):
     run(
-        "RtlHost.*:RtlHostMemory.*:RtlHostStatus.*:RtlHostCounts.*:RtlHostRevokes.*:RtlHostRestart.*:"
+        "RtlHost.*:RtlHostMemory.*:RtlHostStatus.*:RtlHostCounts.*:RtlHostRevokes.*:RtlHostLeaves.*:RtlHostRestart.*:"
         "RtlAnswers.*:RtlReplaced.*",
         preset,
         program=sooner(preset),

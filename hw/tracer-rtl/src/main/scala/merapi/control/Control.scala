@@ -222,7 +222,13 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   // meanwhile.
   val between = state.isOneOf(State.Drain, State.Flush) && after =/= State.PauseDone
   val heard   = RegNext(RegNext(look.io.done, false.B), false.B) // what is compared with it is known
-  look.io.start      := state === State.Look || state === State.AbortLook || (between && lookDue)
+  // A look that is under way, or heard of in this cycle: nothing is decided by the drained core before.
+  private val lookedBefore = RegNext(look.io.busy, false.B)
+  val unheard              = look.io.busy || lookedBefore || RegNext(lookedBefore, false.B)
+  // A DONE on its way to the reporter is none of its reports yet.
+  private val reported = (io.reportsEmpty && !done.valid) || io.reportsFull
+  val flushed          = state === State.Flush && io.core.cleaned && io.core.liveFlushed && reported
+  look.io.start      := state === State.Look || state === State.AbortLook || (between && lookDue && !flushed)
   look.io.restart    := io.restart
   look.io.produced   := io.produced
   look.io.attached   := attached && ringsGood
@@ -260,7 +266,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   }
   // While the core drains. What it was to drain for is still to be done after a pause, and then looked at anew.
   private[control] def heed(): Unit = {
-    when(between && heard) {
+    when(between && revoked) { state := State.Think }.elsewhen(between && heard) {
       when(otherHost || abortNew) { state := State.Think }.elsewhen(pauseWanted) {
         elapsed := 0.U
         after   := State.PauseDone
@@ -297,6 +303,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   val abortNew     = RegNext(abortAsked =/= page.ackAbort, false.B)
   val pauseWanted  = RegNext(pauseAsked =/= resumeAsked, false.B)
   val pauseUnacked = RegNext(page.ackPause =/= pauseAsked, false.B)
+  assert(!(state === State.WritePage && attached && revoked), "the page is written for a host that has revoked")
   io.orders.pausing := io.orders.hold && pauseWanted
   val flagged = io.core.flagged.valid
   val settled = inCycle && io.core.empty && !running && offer.io.empty && !done.valid && !entryThere
@@ -317,12 +324,12 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
   // One switch for all states: firtool writes what an earlier one says into every branch of a later one.
   switch(state) {
     is(State.Look) { when(!look.io.busy) { state := State.Looking } }
-    is(State.Looking) { when(look.io.done) { state := State.Think } }
+    is(State.Looking) { when(look.io.done || (attached && revoked)) { state := State.Think } }
 
     is(State.Think) { state := State.Decide } // what is compared is known in the next cycle
 
-    // What comes first. Data of an errored read is zero and is not looked at: the fault is dealt with before. A host that
-    // has revoked hears of no fault any more.
+    // What comes first: a host that has revoked hears of nothing any more, of no fault either. Data of an errored read is
+    // zero and says nothing (`revoked`): the fault is dealt with, and the host looked at again.
     is(State.Decide) {
       pace  := (p.pollInterval - 1).U
       state := State.Pace
@@ -332,7 +339,11 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
         forgetSeen := entryThere
         redefined  := entryThere
       }
-      when(pending && !(attached && revoked)) {
+      when(attached && revoked) {
+        attached := false.B
+        after    := State.Look
+        state    := State.Kill
+      }.elsewhen(pending) {
         when(attached && !faulted) {
           after := State.FaultWrite
           state := State.Kill
@@ -346,10 +357,6 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
         }
       }.elsewhen(lookDue) {
         lookAgain()
-      }.elsewhen(otherHost && attached) {
-        attached := false.B
-        after    := State.Look
-        state    := State.Kill
       }.elsewhen(!attached) {
         when(hostThere) {
           after := State.Identify
@@ -436,9 +443,7 @@ class Control(val p: TracerParameters) extends Module with ControlRequests with 
       heed()
     }
     is(State.Flush) {
-      // A DONE on its way to the reporter is none of its reports yet.
-      val reported = (io.reportsEmpty && !done.valid) || io.reportsFull
-      when(io.core.cleaned && io.core.liveFlushed && reported) { state := after }
+      when(flushed && !unheard) { state := after }
       heed()
     }
     is(State.WritePage) {

@@ -139,7 +139,9 @@ trait ControlRequests { unit: Control =>
   }
 
   // A fault: the record keeps the first since the handshake; the entry goes out when the ring has room.
-  private[control] def inFaultWrite(): Unit = {
+  private[control] def inFaultWrite(): Unit = when(revoked) {
+    state := State.Think // seen by a look that was under way when what the memory owed was waited for
+  }.otherwise {
     faulted   := true.B
     pending   := false.B
     page.idle := false.B

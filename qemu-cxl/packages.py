@@ -59,7 +59,7 @@ def download(root, packages, debs, title):
     names = [f"{name}={version}" for name, version in packages.items()]
     uris = root.run("apt-get", *target, "download", "--print-uris", "-q", *names, cwd=debs)
     total = sum(int(size) for size in re.findall(r"^'[^']*' \S+ (\d+)", uris, re.M))
-    progress, done = Progress(title, max(1, total >> 20)), threading.Event()
+    progress, done, complete = Progress(title, max(1, total >> 20)), threading.Event(), threading.Event()
 
     def watch():
         before = sum(f.stat().st_size for f in debs.rglob("*") if f.is_file())
@@ -71,13 +71,15 @@ def download(root, packages, debs, title):
                 except FileNotFoundError:
                     continue
             progress.at(max(0, size - before) >> 20)
-        progress.at(max(1, total >> 20))
+        if complete.is_set():
+            progress.at(max(1, total >> 20))
         progress.end()
 
     watcher = threading.Thread(target=watch)
     watcher.start()
     try:
         root.run("apt-get", *target, "download", "-q", *names, cwd=debs)
+        complete.set()
     finally:
         done.set()
         watcher.join()
@@ -107,6 +109,8 @@ def unpack(name, path):
     recipe = wanted()[name]
     say(f"{name}: looking up {' '.join(recipe['packages'])} in Debian {recipe['suite']}")
     root = apt_root.AptRoot(recipe["suite"])
+    # Lists of weeks ago name versions that the archive has no more.
+    root.run("apt-get", "update", "-q")
     packages = versions_of(root, recipe, name)
     debs = root.dir / "cache" / "debs"
     debs.mkdir(parents=True, exist_ok=True)

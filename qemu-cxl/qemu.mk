@@ -23,7 +23,7 @@ qemu-setup: setup qemu-pci ## fetch QEMU and the guest, make the guest's initram
 
 .PHONY: qemu-arguments
 qemu-arguments: python
-	@python3 qemu-cxl/emulate.py --check --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --topology "$$TOPOLOGY"
+	@python3 qemu-cxl/emulate.py --check $(if $(filter qemu-shell,$(MAKECMDGOALS)),--shell) --device "$$DEVICE" --preset "$$PRESET" --memory "$$MEMORY" --topology "$$TOPOLOGY"
 
 .PHONY: qemu
 qemu: qemu-arguments jdk apps qemu-setup ## the program of `run` in a guest with a CXL expander (DEVICE=, TOPOLOGY=)

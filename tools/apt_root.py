@@ -30,27 +30,40 @@ def fail(message):
     sys.exit(1)
 
 
-def machine_archives():
-    """(uri, signed-by, is_security) of each Debian archive in the machine's apt configuration."""
-    found = []
-    for path in [Path("/etc/apt/sources.list"), *sorted(Path("/etc/apt/sources.list.d").glob("*"))]:
+def sources_of_machine(folder):
+    """(uri, signed-by, suites) of each source of binary packages with the component main below apt's `folder`."""
+    for path in [folder / "sources.list", *sorted((folder / "sources.list.d").glob("*"))]:
         if path.suffix == ".sources":
             for stanza in re.split(r"\n\s*\n", path.read_text()):
-                fields = dict(re.findall(r"^([A-Za-z-]+):\s*(.+)$", stanza, re.M))
-                for uri in fields.get("URIs", "").split():
-                    found.append((uri, fields.get("Signed-By"), fields.get("Suites", "")))
+                fields = dict(re.findall(r"^([A-Za-z-]+):[ \t]*(.*)$", stanza, re.M))
+                on = fields.get("Enabled", "yes").strip().lower() not in ("no", "false", "without", "off", "disable")
+                if on and "deb" in fields.get("Types", "").split() and "main" in fields.get("Components", "").split():
+                    for uri in fields.get("URIs", "").split():
+                        yield uri, fields.get("Signed-By", "").strip(), fields.get("Suites", "").split()
         elif path.suffix == ".list" and path.exists():
             for line in path.read_text().splitlines():
-                m = re.match(r"deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+main", line)
-                if m:
+                m = re.match(r"\s*deb\s+(?:\[([^\]]*)\]\s+)?(\S+)\s+(\S+)\s+([^#]*)", line)
+                if m and "main" in m.group(4).split():
                     key = re.search(r"signed-by=(\S+)", m.group(1) or "")
-                    found.append((m.group(2), key and key.group(1), m.group(3)))
+                    yield m.group(2), key.group(1) if key else "", [m.group(3)]
+
+
+def machine_archives(folder=Path("/etc/apt")):
+    """(uri, signed-by or None, is_security) of each Debian archive in the machine's apt configuration. Archives of
+    others name their suites after Debian's: where some are known by keyring or address, those alone are taken."""
     archives = []
-    for uri, key, suites in found:
-        names = suites.split()
-        debian = [s for s in names if re.match(r"(bookworm|trixie|stable|oldstable)", s)]
+    for uri, key, names in sources_of_machine(folder):
+        debian = [
+            s
+            for s in names
+            if re.fullmatch(r"(bookworm|trixie|stable|oldstable)([-/](updates|security|backports))*", s)
+        ]
         if debian and not any(a[0] == uri for a in archives):
-            archives.append((uri, key, all("security" in s for s in debian)))
+            # A key that stands in the file itself cannot be named in a line.
+            path = key if key.startswith("/") else None
+            archives.append((uri, path, all("security" in s for s in debian)))
+    known = [a for a in archives if "debian-archive" in (a[1] or "") or re.search(r"/debian(-security)?/?$", a[0])]
+    archives = known or archives
     if not archives:
         fail(
             "expected a Debian archive in /etc/apt/sources.list or /etc/apt/sources.list.d, "
@@ -107,6 +120,9 @@ class AptRoot:
             "Dir::Etc::sourcelist": sources,
             "Dir::Etc::sourceparts": "-",
             "Dir::Etc::preferencesparts": self.dir / "etc/preferences.d",
+            "Dir::Etc::preferences": "/dev/null",
+            # Empty: that of the machine names a suite that is not here.
+            "APT::Default-Release": "",
             "APT::Sandbox::User": "",
             "Acquire::Languages": "none",
         }

@@ -6,6 +6,7 @@ import contextlib
 import errno
 import fcntl
 import hashlib
+import json
 import math
 import os
 import sys
@@ -144,6 +145,15 @@ def write_whole(path, data):
     part = path.with_name(path.name + ".part")
     part.write_bytes(data)
     part.replace(path)
+
+
+def read_json(path):
+    """What a JSON file holds that a tool of ours left; None when it is not there or cannot be read as JSON, as one that
+    was cut off: what it tells of is made again."""
+    try:
+        return json.loads(path.read_text())
+    except (FileNotFoundError, ValueError):
+        return None
 
 
 def write_if_changed(path, data):

@@ -17,7 +17,7 @@ import subprocess
 import zipfile
 from pathlib import Path
 
-from common import BUILD, ROOT, exclusive, fail, inputs, say, sha256, write_if_changed, write_whole
+from common import BUILD, ROOT, exclusive, fail, inputs, read_json, say, sha256, write_if_changed, write_whole
 from jdk_source import debian_files
 
 # Increment when the recipe below changes, so that existing folders are made again.
@@ -39,7 +39,7 @@ def base_folder():
 def unpack_base():
     base, stamp = BUILD / "jdk/debian", BUILD / "jdk/debian.json"
     state = {"recipe": RECIPE, "files": inputs()["jdk"]["binary_files"]}
-    if base.exists() and stamp.exists() and json.loads(stamp.read_text()) == state:
+    if base.exists() and read_json(stamp) == state:
         return base
     say("unpacking the JDK's class library and tools")
     stamp.unlink(missing_ok=True)
@@ -70,7 +70,7 @@ def unpack_base():
         fail(f"dangling links in the unpacked JDK: {', '.join(dangling)}")
     home.rename(base)
     shutil.rmtree(part)
-    stamp.write_text(json.dumps(state))
+    write_whole(stamp, json.dumps(state).encode())
     return base
 
 
@@ -162,7 +162,7 @@ def assemble(image, libjvm, metadata, jfc, libmerapi):
         "jfc": jfc_digest,
     }
     stamp = image.parent / f"{image.name}.json"
-    fresh = image.exists() and stamp.exists() and json.loads(stamp.read_text()) == state
+    fresh = image.exists() and read_json(stamp) == state
     if fresh:
         if libmerapi:
             install_library(libmerapi, image)
@@ -198,7 +198,7 @@ def assemble(image, libjvm, metadata, jfc, libmerapi):
     wanted = f"{inputs()['jdk']['release']}+{inputs()['jdk']['build']}-{inputs()['jdk']['opt']}"
     if version.count(wanted) != 2:
         fail(f"expected class library and libjvm of version {wanted}, found\n{version}")
-    stamp.write_text(json.dumps(state))
+    write_whole(stamp, json.dumps(state).encode())
 
 
 def install_library(libmerapi, image):

@@ -16,7 +16,20 @@ import sys
 import tempfile
 from pathlib import Path
 
-from common import BUILD, CACHE, CACHE_LOCKS, ROOT, exclusive, fail, inputs, say, sha256, write_if_changed
+from common import (
+    BUILD,
+    CACHE,
+    CACHE_LOCKS,
+    ROOT,
+    exclusive,
+    fail,
+    inputs,
+    read_json,
+    say,
+    sha256,
+    write_if_changed,
+    write_whole,
+)
 
 PATCHES = ROOT / "sw/jvm-patch/patches"
 OVERLAY = ROOT / "sw/jvm-patch/overlay"
@@ -109,8 +122,8 @@ class Tree:
         """Unpack the release unless its tree exists; that of another release gives way with all that was made of it."""
         release, stamp = inputs()["jdk"]["source_files"], self.dir / "release.json"
         if (self.src / "configure").exists():
-            # A tree without a stamp is of a time when it was not kept.
-            if not stamp.exists() or json.loads(stamp.read_text()) == release:
+            # A tree without a stamp is of a time when it was not kept, or the stamp was cut off.
+            if read_json(stamp) in (None, release):
                 write_if_changed(stamp, json.dumps(release).encode())
                 return
             if not force and (edited := self.edited()):
@@ -134,14 +147,14 @@ class Tree:
 
     def edited(self):
         """Files of patches and overlay that are not what `sync` made of them."""
-        before = json.loads(self.state_file.read_text()) if self.state_file.exists() else {}
+        before = read_json(self.state_file) or {}
         now = {p: digest((self.src / p).read_bytes()) if (self.src / p).exists() else None for p in before}
         return sorted(p for p in before if now[p] != before[p])
 
     def originals(self, paths):
         """{path: bytes as released, None when the release has no such file}; kept in `pristine`."""
         absent = self.pristine / "absent.json"
-        known = set(json.loads(absent.read_text())) if absent.exists() else set()
+        known = set(read_json(absent) or ())
         wanted = [p for p in paths if str(p) not in known and not (self.pristine / p).exists()]
         if wanted:
             (tarball,) = debian_files("source_files", "source")
@@ -152,7 +165,7 @@ class Tree:
             command += ["-C", self.pristine, "-T", "-"]
             subprocess.run(command, input=names, text=True, stderr=subprocess.DEVNULL)
             known |= {str(p) for p in wanted if not (self.pristine / p).exists()}
-            absent.write_text(json.dumps(sorted(known)))
+            write_whole(absent, json.dumps(sorted(known)).encode())
         return {p: (self.pristine / p).read_bytes() if (self.pristine / p).exists() else None for p in paths}
 
     def wanted(self):
@@ -187,7 +200,7 @@ class Tree:
     def sync(self, force=False):
         """Bring the unpacked tree to its wanted state. Returns the number of files changed."""
         files = self.wanted()
-        before = json.loads(self.state_file.read_text()) if self.state_file.exists() else {}
+        before = read_json(self.state_file) or {}
         gone = [Path(p) for p in before if Path(p) not in files]
         for path, data in self.originals(gone).items():
             files[path] = data
@@ -213,7 +226,7 @@ class Tree:
                 write_if_changed(self.src / path, data)
         state = {str(p): digest(data) for p, data in files.items() if p not in gone}
         self.dir.mkdir(parents=True, exist_ok=True)
-        self.state_file.write_text(json.dumps(state, indent=1, sort_keys=True) + "\n")
+        write_whole(self.state_file, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode())
         return len(changes)
 
     def diff(self, more=()):

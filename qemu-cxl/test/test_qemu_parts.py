@@ -1,18 +1,23 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launcher's parts without a guest: topologies, the agent's protocol, the archive, versions."""
 
+import fcntl
 import json
 import os
 import re
+import shutil
 import socket
 import stat
 import subprocess
 import sys
 import threading
 import time
+from pathlib import Path
 
+import accelerator
 import bench_qemu
 import checkpatch
+import emulate
 import initramfs
 import kbuild
 import machine as machines
@@ -167,16 +172,26 @@ def test_backing_files(tmp_path):
 
 
 def test_what_a_dead_launcher_left_is_removed(tmp_path, monkeypatch):
+    """By its lock: the processes of another container that shares the memory have numbers of their own."""
     monkeypatch.setattr(machines, "SHARED_MEMORY", tmp_path)
     ended = subprocess.Popen(["true"])
     ended.wait()
-    dead, alive = tmp_path / f"merapi-qemu-{ended.pid}-a", tmp_path / f"merapi-qemu-{os.getpid()}-b"
-    for folder in (dead, alive):
+    folders = [tmp_path / f"merapi-qemu-{pid}-{i}" for i, pid in enumerate((ended.pid, ended.pid, os.getpid()))]
+    for folder in folders:
         folder.mkdir()
         (folder / "expander0.mem").write_text("memory")
-    machines.private_folder(MIB)
-    assert not dead.exists()
-    assert alive.exists()
+        (folder / machines.LOCK).touch()
+    alive, dead, reused = folders
+    with open(alive / machines.LOCK) as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        own, held = machines.private_folder(MIB)
+        assert alive.exists() and not dead.exists() and not reused.exists()
+        again, other = machines.private_folder(MIB)
+        assert Path(own).exists() and Path(own).name.startswith(f"merapi-qemu-{os.getpid()}-")
+    held.close()
+    machines.private_folder(MIB)[1].close()
+    assert not Path(own).exists() and not alive.exists() and Path(again).exists()
+    other.close()
 
 
 def test_archive_of_the_kernels_kind(tmp_path):
@@ -226,6 +241,100 @@ def test_a_tree_of_a_shared_cache_is_made_once(tmp_path, monkeypatch):
     for clone in clones:
         clone.join()
     assert made == ["host"] and packages.tree("host") == packages.tree_path("host")
+
+
+def test_a_shared_compiler_is_made_to_run_once(tmp_path, monkeypatch):
+    """By clones at once: patchelf writes a program in pieces, and one of two found the other's half."""
+    libraries = packages.tree_path("host") / kbuild.LIBRARIES
+    tree = tmp_path / "compiler"
+    (tree / "bin").mkdir(parents=True)
+    shutil.copy("/bin/true", tree / "bin/cc1")
+    writer = tmp_path / "patchelf"
+    writer.write_text(
+        f'#!/bin/sh\necho x >> {tmp_path}/calls\nwhile [ $# -gt 2 ]; do [ "$1" != --output ] || out=$2; shift; done\n'
+        "head -c 100 $2 > $out; sleep 0.3; cat $2 > $out\n"
+    )
+    writer.chmod(0o755)
+    monkeypatch.setattr(kbuild, "PATCHELF", writer)
+    monkeypatch.setattr(kbuild, "CACHE_LOCKS", tmp_path / "locks")
+    clones = [threading.Thread(target=kbuild.relocate, args=(tree, ("bin",), libraries)) for _ in range(3)]
+    for clone in clones:
+        clone.start()
+    while any(clone.is_alive() for clone in clones):
+        assert (tree / "bin/cc1").read_bytes() == Path("/bin/true").read_bytes()
+        assert os.access(tree / "bin/cc1", os.X_OK)
+    assert (tmp_path / "calls").read_text() == "x\n"
+    assert sorted(f.name for f in tree.rglob("*")) == ["bin", "cc1", "relocated"]
+
+
+def test_a_program_that_cannot_be_changed_stays(tmp_path, monkeypatch, capsys):
+    """A full disk left half a compiler in the cache, which no later run mended."""
+    tree = tmp_path / "compiler"
+    (tree / "bin").mkdir(parents=True)
+    shutil.copy("/bin/true", tree / "bin/cc1")
+    writer = tmp_path / "patchelf"
+    writer.write_text(
+        '#!/bin/sh\nwhile [ $# -gt 2 ]; do [ "$1" != --output ] || out=$2; shift; done\n'
+        "head -c 100 $2 > ${out:-$2}; echo no room >&2; exit 1\n"
+    )
+    writer.chmod(0o755)
+    monkeypatch.setattr(kbuild, "PATCHELF", writer)
+    monkeypatch.setattr(kbuild, "CACHE_LOCKS", tmp_path / "locks")
+    with pytest.raises(SystemExit):
+        kbuild.relocate(tree, ("bin",), tmp_path)
+    error = capsys.readouterr().err
+    assert f"could not change {tree / 'bin/cc1'}" in error and f"remove {tree}" in error and "no room" in error
+    assert [f.name for f in (tree / "bin").iterdir()] == ["cc1"]
+    assert (tree / "bin/cc1").read_bytes() == Path("/bin/true").read_bytes()
+
+
+def accelerators(tmp_path, monkeypatch, why):
+    """The module accelerator with a device, a memory of its own and a guest that does not boot for the reason `why`
+    (None: it boots); and how often one was booted."""
+    booted = []
+    (tmp_path / "kvm").touch()
+    (tmp_path / "initramfs.sha256").write_text("recipe")
+    monkeypatch.setattr(accelerator, "DEVICE", tmp_path / "kvm")
+    monkeypatch.setattr(accelerator, "MEMORY", tmp_path / "accelerator.json")
+    monkeypatch.setattr(accelerator.prepare, "OUT", tmp_path)
+    monkeypatch.setattr(accelerator, "boots", lambda native: booted.append(native) or why)
+    return booted
+
+
+def test_that_kvm_does_not_work_is_remembered_and_told(tmp_path, monkeypatch, capsys):
+    booted = accelerators(tmp_path, monkeypatch, "QEMU ended")
+    for _ in range(2):
+        assert accelerator.choose("auto", tmp_path) == "tcg"
+    assert booted == [tmp_path]
+    assert f"(QEMU ended); to look once more remove {tmp_path / 'accelerator.json'}" in capsys.readouterr().out
+    for cut_off in ("", "{"):
+        (tmp_path / "accelerator.json").write_text(cut_off)
+        assert accelerator.choose("auto", tmp_path) == "tcg"
+    assert booted == 3 * [tmp_path]
+
+
+def test_no_room_for_a_guest_says_nothing_of_kvm(tmp_path, monkeypatch):
+    booted = accelerators(tmp_path, monkeypatch, None)
+    monkeypatch.setattr(accelerator, "PROBE_BYTES", 1 << 60)
+    with pytest.raises(GuestError, match="MiB free in"):
+        accelerator.choose("auto", tmp_path)
+    assert booted == [] and not (tmp_path / "accelerator.json").exists()
+
+
+def test_what_a_guest_needs_is_looked_at_first(tmp_path, monkeypatch, capsys):
+    """Before the JDK is built and packages are fetched: room in memory, and for a shell a terminal."""
+    monkeypatch.setattr(sys, "argv", ["emulate.py", "--check"])
+    assert emulate.main() == 0
+    monkeypatch.setattr(machines, "SHARED_MEMORY", tmp_path)
+    monkeypatch.setattr(emulate, "EXPANDER_BYTES", 1 << 60)
+    with pytest.raises(SystemExit) as ended:
+        emulate.main()
+    assert ended.value.code == 1 and f"MiB free in {tmp_path}" in capsys.readouterr().err
+    monkeypatch.setattr(sys, "argv", ["emulate.py", "--check", "--shell"])
+    with open(os.devnull) as nothing, pytest.raises(SystemExit) as ended:
+        monkeypatch.setattr(sys, "stdin", nothing)
+        emulate.main()
+    assert ended.value.code == 2 and "expected a terminal for a shell" in capsys.readouterr().err
 
 
 def test_too_old_a_package_is_refused(capsys):

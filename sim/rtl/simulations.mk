@@ -96,10 +96,9 @@ rtl-archives: $(foreach p,$(rtl_rewritten),$(RTL_BUILD)/$(p)/fast/ready)
 rtl-cargo:
 	@[ -e $(RTL_TOOLS)/dramsim3 ] || command -v cargo > /dev/null || { \
 	  [ "$$(id -u)" = 0 ] || { \
-	    echo "rtl: expected cargo, found none; as root run: apt-get install cargo-web (Debian 12) or cargo (13)" >&2; exit 1; }; \
+	    echo "rtl: expected cargo, found none; as root run: apt-get update && apt-get install cargo-web (Debian 12) or cargo (13)" >&2; exit 1; }; \
 	  echo "rtl: installing cargo"; mkdir -p $(RTL_TOOLS); \
-	  { apt-get update -q && { apt-get install -y --no-install-recommends cargo-web \
-	    || apt-get install -y --no-install-recommends cargo; }; } \
+	  { tools/apt_install.sh cargo-web || tools/apt_install.sh cargo; } \
 	    > $(RTL_TOOLS)/cargo.log 2>&1 || { tail -15 $(RTL_TOOLS)/cargo.log; exit 1; }; }
 $(RTL_TOOLS)/dramsim3: | rtl-cargo
 

@@ -35,6 +35,75 @@ def test_a_record_that_cannot_be_read_begins_anew(tmp_path, before):
     assert ("old_1_amd64.deb" in found) == ("old" in (before or ""))
 
 
+DEBIAN = "/usr/share/keyrings/debian-archive-keyring.gpg"
+OTHERS = """
+deb [arch=amd64 signed-by=/usr/share/keyrings/hashicorp.gpg] https://hashicorp.test bookworm main
+deb https://pgdg.test/pub/repos/apt bookworm-pgdg main
+deb-src https://sources.test/debian bookworm main
+# deb https://off.test/debian bookworm main
+deb https://parts.test/debian bookworm contrib
+"""
+STANZAS = """
+Types: deb
+URIs: http://one.test/debian
+Suites: bookworm bookworm-updates
+Components: contrib main
+Signed-By: {key}
+
+Types: deb deb-src
+URIs: http://one.test/debian-security
+Suites: bookworm-security
+Components: main
+Signed-By:
+ -----BEGIN PGP PUBLIC KEY BLOCK-----
+ .
+ -----END PGP PUBLIC KEY BLOCK-----
+
+Enabled: no
+Types: deb
+URIs: http://off.test/debian
+Suites: bookworm
+Components: main
+"""
+
+
+def sources(folder, line="", stanzas=""):
+    (folder / "sources.list.d").mkdir()
+    (folder / "sources.list").write_text(line)
+    (folder / "sources.list.d/others.list").write_text(OTHERS)
+    (folder / "sources.list.d/debian.sources").write_text(stanzas)
+    return apt_root.machine_archives(folder)
+
+
+def test_archives_of_others_are_not_taken_for_debians(tmp_path):
+    """They name their suites after Debian's, and were asked for suites that they do not have."""
+    assert sources(tmp_path, stanzas=STANZAS.format(key=DEBIAN)) == [
+        ("http://one.test/debian", DEBIAN, False),
+        ("http://one.test/debian-security", None, True),
+    ]
+
+
+def test_a_mirror_is_known_by_its_key_or_its_path(tmp_path):
+    line = f"deb [signed-by={DEBIAN}] mirror+file:/etc/apt/mirrors.list trixie main\n"
+    assert sources(tmp_path, line) == [("mirror+file:/etc/apt/mirrors.list", DEBIAN, False)]
+
+
+def test_a_mirror_of_any_name_is_taken_when_there_is_no_other(tmp_path):
+    found = sources(tmp_path, "deb http://proxy.test/cached-archive stable main\n")
+    assert ("http://proxy.test/cached-archive", None, False) in found
+
+
+def test_settings_of_the_machine_do_not_choose_versions(tmp_path, monkeypatch):
+    """A default release that the private lists do not have ended every download; pins chose for other suites."""
+    (tmp_path / "apt.conf").write_text('APT::Default-Release "sid";\nDir::Etc::preferences "/etc/hosts";\n')
+    monkeypatch.setenv("APT_CONFIG", str(tmp_path / "apt.conf"))
+    root = object.__new__(apt_root.AptRoot)
+    root.suite, root.dir = "trixie", tmp_path
+    command = ["apt-config", *root.options(tmp_path / "sources.list"), "dump"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    assert 'APT::Default-Release "";' in said and 'Dir::Etc::preferences "/dev/null";' in said
+
+
 APT = """#!{python}
 import fcntl, os, pathlib, sys, time
 lock = open({folder!r} + "/lock", "w")

@@ -207,7 +207,7 @@ def test_an_older_python_is_told(target, tmp_path):
 
 APT = """#!/bin/sh
 echo "$*" >> {log}
-case "$1" in install) ln -s {python} {bin}/python3;; esac
+case "$*" in *install*) ln -s {python} {bin}/python3;; esac
 exit {status}
 """
 
@@ -216,9 +216,11 @@ exit {status}
 def test_a_machine_without_python_gets_it(user, status, tmp_path):
     """The smallest Debian has make after `apt-get install make`, and no Python; who may not install is told."""
     shutil.copy(ROOT / "Makefile", tmp_path)
+    (tmp_path / "tools").mkdir()
+    shutil.copy(ROOT / "tools/apt_install.sh", tmp_path / "tools")
     tools, log = tmp_path / "bin", tmp_path / "apt"
     tools.mkdir()
-    for name in ("sh", "make", "mkdir", "tail", "nproc", "seq", "ln"):
+    for name in ("sh", "make", "mkdir", "tail", "nproc", "seq", "ln", "date", "sleep"):
         (tools / name).symlink_to(shutil.which(name))
     for name, text in (("id", f"#!/bin/sh\necho {user}\n"), ("apt-get", "")):
         (tools / name).write_text(text or APT.format(log=log, python=sys.executable, bin=tools, status=status))
@@ -227,12 +229,12 @@ def test_a_machine_without_python_gets_it(user, status, tmp_path):
     out, err = done.communicate(timeout=60)
     asked = log.read_text().splitlines() if log.exists() else []
     if user:
-        assert done.returncode != 0 and asked == [] and "as root run: apt-get install -y python3-venv" in err
+        assert done.returncode != 0 and asked == [] and "as root run: apt-get update && apt-get install" in err
     elif status:
         assert done.returncode != 0 and asked == ["update -q"]
     else:
         assert done.returncode == 0, err
-        assert asked == ["update -q", "install -y --no-install-recommends python3-venv"]
+        assert asked == ["update -q", "-o DPkg::Lock::Timeout=600 install -y --no-install-recommends python3-venv"]
         assert out == "installing Debian package(s): python3-venv\n"
 
 
@@ -293,14 +295,50 @@ def test_full_is_one_for_all_tests():
     assert [text for text in found if not FULL_IS_ONE.fullmatch(text)] == []
 
 
-@pytest.mark.parametrize("value", ["", "somewhere"])
+@pytest.mark.parametrize("value", ["", "somewhere", "~/some/where"])
 def test_the_cache_is_one_place(value):
     plan, _ = make("-pn", "help", MERAPI_CACHE=value).communicate(timeout=60)
     (cache,) = [
         line.removeprefix("MERAPI_CACHE := ") for line in plan.splitlines() if line.startswith("MERAPI_CACHE :=")
     ]
-    assert cache == (str(ROOT / value) if value else os.path.expanduser("~/.cache/merapi"))
+    assert cache == str(ROOT / os.path.expanduser(value or "~/.cache/merapi"))
     assert f"CCACHE_DIR := {cache}/ccache" in plan
+
+
+@pytest.mark.parametrize("value", ["/tmp/ca che", "/tmp/a:b", "/tmp/a#b", "/tmp/(a", "it's"])
+def test_a_cache_that_tools_cannot_take_is_told_first(value):
+    """The guest's QEMU and compiler run from there: they ended late, by messages of other programs."""
+    done = make("-n", "setup", MERAPI_CACHE=value)
+    out, err = done.communicate(timeout=60)
+    assert done.returncode == 2 and out == ""
+    assert (
+        f"MERAPI_CACHE: expected a folder whose path has only letters (a to z), digits and ._/+@-~, found '{value}'"
+        in err
+    )
+
+
+BUSY = """#!/bin/sh
+echo "$*" >> {log}
+[ "$(grep -c . {log})" -gt {times} ] && exit 0
+echo "E: {says}"
+exit 100
+"""
+
+
+@pytest.mark.parametrize(("says", "times", "asked"), [("Could not get lock /var", 2, 4), ("no such package", 9, 1)])
+def test_another_apt_is_waited_for(says, times, asked, tmp_path):
+    """That of a second clone, or the machine's daily one; what else goes wrong is told at once."""
+    (tmp_path / "apt-get").write_text(BUSY.format(log=tmp_path / "log", says=says, times=times))
+    (tmp_path / "apt-get").chmod(0o755)
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    command = [ROOT / "tools/apt_install.sh", "one", "two"]
+    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+    lines = (tmp_path / "log").read_text().splitlines()
+    assert len(lines) == asked and lines[0] == "update -q"
+    if times > asked:
+        assert done.returncode == 1 and says in done.stdout
+    else:
+        assert done.returncode == 0 and lines[-1].endswith(" install -y --no-install-recommends one two")
 
 
 @pytest.mark.parametrize(

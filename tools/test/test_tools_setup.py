@@ -31,7 +31,7 @@ def test_missing_packages_are_listed_for_those_who_may_not_install(monkeypatch, 
         setup.debian_packages()
     error = capsys.readouterr().err
     assert "2 Debian package(s) are missing" in error
-    assert "apt-get install -y --no-install-recommends no-such-package-a no-such-package-b" in error
+    assert "apt-get update && apt-get install -y --no-install-recommends no-such-package-a no-such-package-b" in error
 
 
 def test_a_build_of_another_clone_is_refused(tmp_path, monkeypatch, capsys):

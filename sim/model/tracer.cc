@@ -2,6 +2,7 @@
 #include "sim/model/tracer.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace merapi::sim {
 namespace {
@@ -63,7 +64,7 @@ void Tracer::drop() {
   segment_has_host_ = false;
   segment_edge_ = &no_edge_;
   chunk_at_ = chunk_end_ = 0;
-  check_stale_ = false;
+  check_stale_ = refresh_fell_ = false;
   fault_ = {};
 }
 
@@ -482,8 +483,8 @@ void Tracer::trim_segment() {
 }
 
 void Tracer::begin_refresh() {
+  // That a limit fell stays: what a pause interrupted owes its check, and finds the lower limit latched already.
   refresh_next_ = 0;
-  refresh_fell_ = false;
 }
 
 bool Tracer::refresh_some() {
@@ -492,7 +493,7 @@ bool Tracer::refresh_some() {
     return true;
   }
   if (refresh_next_ != geometry_.region_count) return false;
-  if (refresh_fell_) drop_stale();
+  if (std::exchange(refresh_fell_, false)) drop_stale();
   return true;
 }
 

@@ -4,6 +4,7 @@
 // what waits in the ring.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "sim/test/machine.h"
@@ -62,6 +63,55 @@ class Pauses : public testing::Test {
   Window window_;
   Machine machine_;
 };
+
+class PausesOfManyRegions : public Pauses {
+ protected:
+  PausesOfManyRegions() : Pauses(many_regions()) {}
+  static WindowShape many_regions() {
+    WindowShape shape = large_ring();
+    shape.region_log2 = 16;
+    shape.regions = 40'000;
+    return shape;
+  }
+};
+
+// Limits are read in several turns after a resume. A pause in between owes the check of what it finds read already.
+TEST_F(PausesOfManyRegions, ALimitThatFellIsRememberedByTheNextPause) {
+  constexpr uint64_t kFreed = 3, kObjects = 400, kBytes = 32;
+  const uint64_t base = kFreed << window_.shape.region_log2;
+  window_.put_instance(kKlass, kBytes / 8);
+  window_.put_object_array(kLarge, 16);
+  for (int turns : {0, 1, 2, 3}) {
+    SCOPED_TRACE(turns);
+    window_.clear_area(MERAPI_AREA_BITMAP0);
+    window_.clear_area(MERAPI_AREA_LIVE);
+    window_.limits()[kFreed] = base + (uint64_t{1} << window_.shape.region_log2);
+    klass(0, kLarge);
+    u32(12, kObjects);
+    for (uint64_t i = 0; i < kObjects; i++) {
+      klass(base + kBytes * i, kKlass);
+      reference(16 + 4 * i, base + kBytes * i);
+    }
+    ASSERT_TRUE(machine_.attach());
+    machine_.begin(0);
+    machine_.grey({address(0)});
+    for (int i = 0; i < 100'000 && !window_.marked(0, base + kBytes * (kObjects / 2)); i++) machine_.step();
+    pause();
+    EXPECT_GT(window_.live()[kFreed], 0u);
+    // The host frees the region, and the memory is something else's.
+    window_.limits()[kFreed] = base;
+    std::fill_n(window_.bitmap(0) + base / 512, (uint64_t{1} << window_.shape.region_log2) / 512, 0);
+    window_.live()[kFreed] = 0;
+    std::memset(window_.heap() + base, 0, kObjects * kBytes);
+    machine_.resume();
+    for (int i = 0; i < turns; i++) machine_.step();
+    pause();
+    machine_.resume();
+    finish();
+    EXPECT_EQ(window_.live()[kFreed], 0u);
+    EXPECT_FALSE(window_.marked(0, base));
+  }
+}
 
 // A list whose links move to another field: what stands in the old one is no reference any more.
 TEST_F(Pauses, NothingIsTracedByAShapeOfBeforeThePause) {

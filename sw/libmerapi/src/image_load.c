@@ -98,6 +98,29 @@ static int renew_mappings(struct merapi_window* window, const struct merapi_layo
   return 0;
 }
 
+/* Room for what a host and a device write later. An area may be far larger than what is used of it, and a small file
+ * claim anything: no more of the tables is taken than the regions have, of the extension than four lines for each
+ * shape, and nothing of areas that nobody writes. */
+static int reserve_tables(struct merapi_window* window, const struct merapi_config* config) {
+  const struct merapi_area_desc* area = window->layout.area;
+  const uint64_t table = (uint64_t)config->region_count * sizeof(uint64_t);
+  const struct {
+    enum merapi_area area;
+    uint64_t most;
+  } used[] = {
+      {MERAPI_AREA_SUBMISSION, UINT64_MAX}, {MERAPI_AREA_COMPLETION, UINT64_MAX},
+      {MERAPI_AREA_SHAPES, UINT64_MAX},     {MERAPI_AREA_SHAPE_EXTENSION, 4 * area[MERAPI_AREA_SHAPES].size},
+      {MERAPI_AREA_LIMITS, table},          {MERAPI_AREA_LIVE, table},
+  };
+  int status = merapi_reserve(window, 0, MERAPI_CONTROL_BYTES);
+  for (size_t i = 0; i < sizeof used / sizeof *used && status == 0; i++) {
+    const struct merapi_area_desc* one = &area[used[i].area];
+    if (one->size != 0)
+      status = merapi_reserve(window, one->offset, one->size < used[i].most ? one->size : used[i].most);
+  }
+  return status;
+}
+
 int merapi_image_check(struct merapi_image* image, struct merapi_error* error) {
   const uint64_t payload = image->sections.end - image->sections.payload;
   if (MERAPI_CHECKSUMS_COUNT && !image->payload_good &&
@@ -131,7 +154,7 @@ int merapi_image_load(struct merapi_image* image, struct merapi_window* window, 
   merapi_publish64(window, &merapi_identity_of(window)->magic, 0);
   if ((status = renew_mappings(window, &image->layout, error)) < 0) return status;
   status = merapi_zero(window, MERAPI_CONTROL_BYTES, header->window_bytes - MERAPI_CONTROL_BYTES);
-  if (status == 0) status = merapi_reserve(window, 0, window->layout.area[MERAPI_AREA_SPILL].offset);
+  if (status == 0) status = reserve_tables(window, &image->config);
   if (status == 0) status = write_extents(image, window);
   if (status == -EBADMSG)
     return merapi_fail(error, status, "expected an image that nobody writes while it is loaded, found a change of %s",

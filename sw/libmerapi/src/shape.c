@@ -77,10 +77,12 @@ static bool extension_of(const struct merapi_shape_state* s, const struct merapi
   return shape->extension % MERAPI_LINE_BYTES == 0 && *first < s->lines && *count <= s->lines - *first;
 }
 
+/* What a slot names is believed no further than the host's own record of what is taken: others may write the table. */
 static void release_extension(struct merapi_window* window, const struct merapi_shape* shape) {
   uint64_t first, count;
-  if (extension_of(&window->shapes, shape, &first, &count) && count != 0)
-    mark_lines(&window->shapes, first, count, false);
+  if (!extension_of(&window->shapes, shape, &first, &count)) return;
+  for (uint64_t line = first; line < first + count; line++)
+    if (line_taken(&window->shapes, line)) mark_lines(&window->shapes, line, 1, false);
 }
 
 /* --------------------------------------------------------------- lookup */
@@ -190,7 +192,8 @@ static bool is_same(struct merapi_window* window, const struct merapi_shape* old
   struct merapi_shape a = *old, b = *shape;
   a.extension = b.extension = 0;
   if (shape->block_count > MERAPI_SHAPE_INLINE_BLOCKS) {
-    if (old->block_count != shape->block_count) return false;
+    uint64_t first, lines;
+    if (old->block_count != shape->block_count || !extension_of(&window->shapes, old, &first, &lines)) return false;
     const uint8_t* extension = merapi_area_of(window, MERAPI_AREA_SHAPE_EXTENSION);
     for (uint32_t i = 0; i < shape->block_count; i++) {
       struct merapi_ref_block block;

@@ -406,6 +406,45 @@ TEST_F(Image, SavingTouchesNoHole) {
   merapi_image_close(image);
 }
 
+// A small image whose directory has a large area that nobody writes: loading it takes no memory for that.
+TEST_F(Image, LoadingTakesOfTheTablesWhatIsUsed) {
+  if (access("/dev/shm", W_OK) != 0) GTEST_SKIP() << "no /dev/shm";
+  constexpr uint64_t kClaimed = UINT64_C(256) << 20;
+  merapi_geometry geometry = SmallGeometry();
+  geometry.spill_bytes = kClaimed;
+  const std::string path = "/dev/shm/merapi-test-" + std::to_string(getpid());
+  merapi_window* window = nullptr;
+  const auto open_new = [&] {
+    return merapi_open(("file:" + path).c_str(), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE, &window, &error_);
+  };
+  ASSERT_EQ(open_new(), 0) << error_.message;
+  auto* areas = reinterpret_cast<merapi_directory*>(static_cast<uint8_t*>(merapi_map_area(window, MERAPI_AREA_SHAPES)) -
+                                                    merapi_layout_of(window)->area[MERAPI_AREA_SHAPES].offset +
+                                                    MERAPI_DIRECTORY_OFFSET)
+                    ->area;
+  areas[MERAPI_AREA_FORWARDING] = areas[MERAPI_AREA_SPILL];
+  areas[MERAPI_AREA_FORWARDING].size -= 4096;
+  areas[MERAPI_AREA_SPILL].offset += areas[MERAPI_AREA_FORWARDING].size;
+  areas[MERAPI_AREA_SPILL].size = 4096;
+  ASSERT_EQ(merapi_image_save(window, image_.c_str(), 0, nullptr, nullptr, &error_), 0) << error_.message;
+  merapi_close(window);
+  unlink(path.c_str());
+  merapi_image* image = nullptr;
+  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
+  EXPECT_LT(std::filesystem::file_size(image_), UINT64_C(1) << 20);
+  ASSERT_EQ(open_new(), 0) << error_.message;
+  const int fd = open(path.c_str(), O_RDONLY);
+  unlink(path.c_str());
+  EXPECT_EQ(merapi_image_load(image, window, &error_), 0) << error_.message;
+  EXPECT_NE(merapi_layout_of(window)->area[MERAPI_AREA_FORWARDING].size, 0u);
+  struct stat loaded {};
+  fstat(fd, &loaded);
+  EXPECT_LT(uint64_t(loaded.st_blocks) * 512, kClaimed / 16);
+  close(fd);
+  merapi_close(window);
+  merapi_image_close(image);
+}
+
 // A window whose zeros are holes, as one's are that was loaded or copied: looking at it, or taking it over, gives it no
 // page, and misses nothing.
 TEST_F(Image, OpeningTouchesNoHole) {

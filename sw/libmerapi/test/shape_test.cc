@@ -102,6 +102,31 @@ TEST_F(Shape, ReplacingAndRemovingGiveRoomBack) {
   EXPECT_EQ(merapi_shape_get(window_, 0x1000, &got, nullptr, 0), -ENOENT);
 }
 
+// A device process, or anything else that has the window, may have written the slot.
+TEST_F(Shape, WhatASlotNamesIsNotBelieved) {
+  const auto blocks = Blocks(20);
+  const merapi_shape first = Instance(0x1000, 100, 20), second = Instance(0x2000, 100, 20);
+  ASSERT_EQ(merapi_shape_put(window_, &first, blocks.data()), 0);
+  ASSERT_EQ(merapi_shape_put(window_, &second, blocks.data()), 0);
+  const uint64_t used = Usage().extension_used;
+  auto* slot = const_cast<merapi_shape*>(Lookup(Table(), 64, 0x1000));
+  // Beyond the extension, and the window: written anew instead of read there.
+  for (uint64_t extension : {UINT64_C(1) << 40, UINT64_MAX - 63, UINT64_C(8)}) {
+    slot->extension = extension;
+    merapi_shape got;
+    std::vector<merapi_ref_block> back(20);
+    EXPECT_EQ(merapi_shape_get(window_, 0x1000, &got, back.data(), 20), -EPROTO);
+    ASSERT_EQ(merapi_shape_put(window_, &first, blocks.data()), 0) << extension;
+    ASSERT_EQ(merapi_shape_get(window_, 0x1000, &got, back.data(), 20), 0);
+    EXPECT_TRUE(Equal(back, blocks));
+  }
+  // Lines that nobody holds are not given back twice.
+  slot->extension = merapi_layout_of(window_)->area[MERAPI_AREA_SHAPE_EXTENSION].size - used / 2;
+  const uint64_t before = Usage().extension_used;
+  EXPECT_EQ(merapi_shape_remove(window_, 0x1000), 0);
+  EXPECT_EQ(Usage().extension_used, before);
+}
+
 TEST_F(Shape, UnsoundShapesAreRefused) {
   const auto blocks = Blocks(3);
   merapi_shape shape = Instance(0, 100, 0);

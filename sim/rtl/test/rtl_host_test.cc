@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <set>
 
 #include "sim/rtl/rtl_engine.h"
 #include "sim/rtl/test/directed_heap.h"
@@ -182,6 +183,38 @@ TEST(RtlHost, IndexesGoOn) {
   EXPECT_EQ(m.fault().code, uint32_t(MERAPI_FAULT_NONE));
   EXPECT_EQ(m.executed(), count + 1);
   EXPECT_EQ(m.completed(), count);
+}
+
+// Entries whose number has many ones say all that others say.
+TEST(RtlHost, GreysOfHighNumbers) {
+  WindowShape s;
+  s.submission_entries = s.completion_entries = 1024;
+  Window window(s);
+  window.put_instance(0x1000, 3);
+  window.fill_regions();
+  Random r(1);
+  std::set<uint64_t> greys;
+  while (greys.size() < 4000) {
+    const uint64_t at = r.below(window.heap_bytes() / 64) * 64;
+    const uint32_t klass = 0x1000;
+    std::memcpy(window.heap() + at + 8, &klass, 4);
+    greys.insert(s.heap_base + at);
+  }
+  RtlMachineOptions o;
+  o.timing = {2, 2, 100, 1};
+  RtlMachine m(&window, o);
+  ASSERT_TRUE(m.attach());
+  m.begin(0);
+  for (int i = 0; i < (1 << 14) - 1024; i++) {
+    ASSERT_TRUE(m.run_until([&] { return m.room(); }, kPatience));
+    m.command(MERAPI_OP_NOP, 0, 0, 0);
+  }
+  ASSERT_TRUE(m.run_until([&] { return m.executed() == m.produced; }, kPatience));
+  m.grey({greys.begin(), greys.end()});
+  ASSERT_TRUE(m.idle_or_fault(kPatience));
+  for (uint64_t grey : greys) ASSERT_TRUE(window.marked(0, grey - s.heap_base)) << grey;
+  EXPECT_EQ(m.fault().code, uint32_t(MERAPI_FAULT_NONE));
+  EXPECT_EQ(m.executed(), m.produced);
 }
 
 // Generations, cycle ids and the numbers of pauses and aborts are the host's: any bit of them, in one tracer.

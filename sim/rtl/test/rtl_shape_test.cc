@@ -53,6 +53,43 @@ TEST_F(RtlShapes, InLineBlocksOfAnExtendedShapeAreNotFollowed) {
   }
 }
 
+// Klasses that all belong into a table's last slot: all but the first lie at its beginning.
+void look_up_from_the_last_slot(uint32_t log2) {
+  constexpr uint64_t kBytes = 24, kObjects = MERAPI_SHAPE_PROBE_LIMIT;
+  WindowShape shape = directed_shape();
+  shape.shape_slots = 1u << log2;
+  Window window(shape);
+  window.fill_regions();
+  std::vector<uint32_t> klasses;
+  for (uint32_t word = 8; klasses.size() < kObjects; word += 8) {
+    if (word * uint32_t{MERAPI_SHAPE_HASH_MULTIPLIER} >> (32 - log2) == shape.shape_slots - 1) klasses.push_back(word);
+  }
+  // A chain of objects, each of another klass; the next one's reference is in another field.
+  const auto object = [](uint64_t i) { return (i + 1) << 12; };
+  for (uint64_t i = 0; i < kObjects; i++) {
+    const uint32_t field = i % 2 == 0 ? 12 : 16;
+    window.put_instance(klasses[i], kBytes / 8, {{field, 1}});
+    std::memcpy(window.heap() + object(i) + 8, &klasses[i], 4);
+    const auto narrow = uint32_t((shape.heap_base + object(i + 1) - shape.narrow_base) >> shape.narrow_shift);
+    if (i + 1 < kObjects) std::memcpy(window.heap() + object(i) + field, &narrow, 4);
+  }
+  window.mark(0, object(0));
+  RtlMachine m(&window, RtlMachineOptions{});
+  ASSERT_TRUE(m.attach());
+  m.begin(0);
+  m.trace(0, shape.regions);
+  ASSERT_TRUE(m.idle_or_fault(kPatience));
+  EXPECT_EQ(m.fault().code, 0u) << merapi_fault_name(m.fault().code);
+  for (uint64_t i = 0; i < kObjects; i++) EXPECT_TRUE(window.marked(0, object(i))) << i;
+}
+
+TEST(RtlShapeTable, LookupsGoOnAtItsBeginning) {
+  for (uint32_t log2 = 6; log2 <= 16; log2++) {
+    SCOPED_TRACE(testing::Message() << (1u << log2) << " slots");
+    look_up_from_the_last_slot(log2);
+  }
+}
+
 TEST_F(RtlShapes, SizesOfAnotherKindAreNotLookedAt) {
   constexpr uint32_t kInstance = 0x8000, kObjects = 0x8008, kMirror = 0x8010, kAnything = 0xa5a5a5a5;
   merapi_shape s{};

@@ -451,9 +451,9 @@ TEST(RtlWide, CommandsOfHighRegions) {
 
 // A list that goes on from one of these regions to the next, so many nodes in each: what follows it ahead asks for
 // their limits before anybody else does.
-void follow_through(const std::vector<uint64_t>& regions, uint64_t nodes) {
+void follow_through(const std::vector<uint64_t>& regions, uint64_t nodes, uint32_t all = (1 << 22) + 1) {
   constexpr uint64_t kSize = 24;
-  Pairs pairs((1 << 22) + 1);
+  Pairs pairs(all);
   const uint32_t log2 = pairs.window.shape.region_log2;
   for (size_t n = 0; n < regions.size(); n++) {
     const uint64_t start = regions[n] << log2;
@@ -483,6 +483,11 @@ TEST(RtlWide, AListThroughHighRegions) {
   std::vector<uint64_t> regions;
   for (unsigned bit = 0; bit < 23; bit++) regions.push_back(uint64_t{1} << bit);
   follow_through(regions, 100);
+}
+
+TEST(RtlWide, AListThroughTheHighestRegions) {
+  constexpr uint32_t kHalf = 1 << 23;
+  follow_through({1, kHalf, 2, kHalf + 8, 3, kHalf + 64, 4, kHalf + 72, 5, kHalf + 100}, 100, kHalf + 128);
 }
 
 TEST(RtlWide, AListThroughAnyRegions) {

@@ -220,7 +220,8 @@ def test_host(preset):
 def test_directed(preset):
     run(
         "RtlDirected.*:RtlDirectedList.*:RtlGrey.*:RtlBits.*:RtlEpochs.*:RtlLiveRows.*:RtlManyObjects.*:"
-        "RtlShapes.*:RtlShapeExtension.*:RtlShapeNarrowBlocks.*:RtlShapeWideBlocks.*:RtlNearBlocks.*:RtlFarBlocks.*",
+        "RtlShapes.*:RtlShapeTable.*:RtlShapeExtension.*:RtlShapeNarrowBlocks.*:RtlShapeWideBlocks.*:RtlNearBlocks.*:"
+        "RtlFarBlocks.*",
         preset,
         program=sooner(preset),
     )

@@ -16,6 +16,8 @@
 #ifndef MERAPI_IMAGE_H
 #define MERAPI_IMAGE_H
 
+#include <sys/types.h>
+
 #include "internal.h"
 
 #if __BYTE_ORDER__ != __ORDER_LITTLE_ENDIAN__
@@ -92,6 +94,8 @@ uint64_t merapi_image_sum_with(const uint8_t* file, const struct merapi_image_he
 struct merapi_image {
   const uint8_t* file; /* mapped read-only, for the payload: somebody may write it meanwhile */
   uint64_t file_bytes;
+  dev_t device; /* with inode: which file it is, whatever its name names later */
+  ino_t inode;
   uint8_t* own; /* copy of the file up to the end of the control page, the payload's first: what was checked is used */
   char* path;
   struct merapi_image_header header;

@@ -53,6 +53,13 @@ static int write_text(const struct merapi_image* image, int fd, const char* json
   return written ? 0 : merapi_fail(error, -code, "%s: cannot write the text: %s", image->path, strerror(code));
 }
 
+/* A file that has taken the name since the image was opened: what was looked at does not hold for it. */
+static bool is_its_file(const struct merapi_image* image, int fd) {
+  struct stat now;
+  return fstat(fd, &now) == 0 && now.st_dev == image->device && now.st_ino == image->inode &&
+         (uint64_t)now.st_size == image->file_bytes;
+}
+
 int merapi_image_annotate(const char* path, const char* json, struct merapi_error* error) {
   struct merapi_image* image;
   const int result = merapi_image_open(path, &image, error);
@@ -67,7 +74,9 @@ int merapi_image_annotate(const char* path, const char* json, struct merapi_erro
     if (fd < 0) {
       done = merapi_fail(error, -errno, "cannot open %s for writing: %s", path, strerror(errno));
     } else {
-      done = write_text(image, fd, json, error);
+      done = is_its_file(image, fd)
+                 ? write_text(image, fd, json, error)
+                 : merapi_fail(error, -EBUSY, "expected %s to stay the same file, found another one; try again", path);
       close(fd);
     }
   }

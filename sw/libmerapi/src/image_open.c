@@ -141,6 +141,8 @@ static int map_file(struct merapi_image* image, struct merapi_error* error) {
     return merapi_fail(error, -EPROTO, "expected a saved window at %s, found another kind of file", image->path);
   }
   image->file_bytes = (uint64_t)status.st_size;
+  image->device = status.st_dev;
+  image->inode = status.st_ino;
   int result = read_all(fd, (uint8_t*)&image->header, sizeof image->header, image->path, error);
   if (result == 0) result = check_header(image, error);
   if (result == 0) result = read_own(image, fd, error);

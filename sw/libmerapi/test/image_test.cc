@@ -13,9 +13,11 @@
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
+#include <cstdarg>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <functional>
 #include <map>
 #include <random>
 #include <set>
@@ -32,6 +34,18 @@ static int last = -1;
 static void EndAt(char call) {
   calls->push_back(call);
   if (int(calls->size()) == last + 1) _exit(0);
+}
+
+// Called before a file is opened for reading and writing.
+static std::function<void()>* before_open = nullptr;
+
+extern "C" int open(const char* path, int flags, ...) {
+  va_list rest;
+  va_start(rest, flags);
+  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
+  va_end(rest);
+  if (before_open != nullptr && (flags & O_ACCMODE) == O_RDWR) (*before_open)();
+  return int(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
 }
 
 extern "C" ssize_t pwrite(int fd, const void* data, size_t bytes, off_t at) {
@@ -368,6 +382,48 @@ TEST_F(Image, AnInterruptedTextLeavesTheImage) {
   WriteFile(image_, damaged);
   merapi_image* image = nullptr;
   EXPECT_EQ(OpenImage(&image), -EBADMSG);
+}
+
+// One that was interrupted leaves a window without its magic. Its next life's generations are others all the same.
+TEST_F(Image, GenerationsGoOnAfterAnInterruptedLoad) {
+  const std::string path = folder_ / "again";
+  const merapi_geometry geometry = SmallGeometry();
+  const uint64_t former = 101;
+  for (const bool interrupted : {false, true}) {
+    merapi_window* window = nullptr;
+    const auto format = [&] {
+      const int status =
+          merapi_open(("file:" + path).c_str(), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE, &window, &error_);
+      if (status == 0) merapi_close(window);
+      return status;
+    };
+    ASSERT_EQ(format(), 0) << error_.message;
+    std::string content = ReadFile(path);
+    std::memcpy(&content[MERAPI_HOST_INDEX_OFFSET], &former, sizeof former);
+    if (interrupted) std::memset(content.data(), 0, 8);
+    WriteFile(path, content);
+    ASSERT_EQ(format(), 0) << error_.message;
+    uint64_t now;
+    std::memcpy(&now, &ReadFile(path)[MERAPI_HOST_INDEX_OFFSET], sizeof now);
+    EXPECT_EQ(now, former) << "interrupted: " << interrupted;
+    std::filesystem::remove(path);
+  }
+}
+
+// A text for the file that was looked at, not for one that has taken its name since.
+TEST_F(Image, AnotherFileOfItsNameGetsNoText) {
+  ASSERT_EQ(Save(nullptr, ("{}" + std::string(40, ' ')).c_str()), 0) << error_.message;
+  const std::string other = folder_ / "other.mwi";
+  heap_[0] ^= 1;
+  ASSERT_EQ(merapi_image_save(window_, other.c_str(), 1, nullptr, "{\"other\": 1}", &error_), 0) << error_.message;
+  const std::string content = ReadFile(other);
+  std::function<void()> replace = [&] { std::filesystem::rename(other, image_); };
+  before_open = &replace;
+  const int status = merapi_image_annotate(image_.c_str(), "{\"text\": 1}", &error_);
+  before_open = nullptr;
+  EXPECT_EQ(status, -EBUSY);
+  EXPECT_NE(std::string(error_.message).find("to stay the same file"), std::string::npos) << error_.message;
+  EXPECT_TRUE(ReadFile(image_) == content);
 }
 
 // Where holes take a page to be read: on a tmpfs, which may be full.

@@ -245,7 +245,7 @@ TEST_F(RtlHostRevokes, NoFaultIsToldThatComesWithTheLook) {
     machine_->begin(0);
     machine_->command(MERAPI_OP_TRACE_REGION, 0, window_.shape.regions, 0);
   }
-  RecordProperty("failures", failures);
+  EXPECT_GT(failures, 0) << "not what is tested";
 }
 
 }  // namespace

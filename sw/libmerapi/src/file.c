@@ -49,14 +49,12 @@ static bool is_blank(const uint8_t* page) {
          zeros(page, state, MERAPI_CONTROL_BYTES);
 }
 
-/* A window, or one into which an image was being loaded: that takes the magic away for so long. */
 static bool is_window(const uint8_t* page) {
   struct merapi_identity identity;
   struct merapi_host_index host;
   memcpy(&identity, page + MERAPI_IDENTITY_OFFSET, sizeof identity);
   memcpy(&host, page + MERAPI_HOST_INDEX_OFFSET, sizeof host);
-  return identity.magic == MERAPI_MAGIC || (identity.magic == 0 && identity.version_major == MERAPI_VERSION_MAJOR &&
-                                            identity.control_bytes == MERAPI_CONTROL_BYTES && host.generation % 2 == 1);
+  return merapi_was_window(&identity, host.generation);
 }
 
 /* Anything but zeros from byte `at` on, as far as the first 64 MiB tell of what is no hole: images of disks begin with

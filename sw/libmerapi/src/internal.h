@@ -224,6 +224,13 @@ int merapi_layout_check(const struct merapi_directory* directory, const struct m
 /* Check a configuration against a layout. */
 int merapi_config_check(const struct merapi_config* config, const struct merapi_layout* layout,
                         struct merapi_error* error);
+/* A window, or one into which an image was being loaded, which takes the magic away for so long: by its identity and
+ * the host's generation. */
+static inline bool merapi_was_window(const struct merapi_identity* identity, uint64_t generation) {
+  return identity->magic == MERAPI_MAGIC || (identity->magic == 0 && identity->version_major == MERAPI_VERSION_MAJOR &&
+                                             identity->control_bytes == MERAPI_CONTROL_BYTES && generation % 2 == 1);
+}
+
 /* Check identity, configuration and directory in a copy of a control page. */
 int merapi_control_check(const void* control, uint64_t bytes, struct merapi_layout* layout,
                          struct merapi_config* config, struct merapi_error* error);

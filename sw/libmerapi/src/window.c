@@ -144,16 +144,12 @@ static void forget_heap(struct merapi_window* window) {
   (void)make_hole(window, start, window->bytes - start);
 }
 
-/* The generation that was there before, 0 when no window was. An image that is loaded takes the magic away for so long:
- * as `is_window` of file.c. */
+/* The generation that was there before, 0 when no window was. */
 static uint64_t former_generation(struct merapi_window* window) {
   struct merapi_identity identity;
   merapi_get(window, &identity, merapi_identity_of(window), sizeof identity);
   const uint64_t generation = merapi_get64(window, &merapi_host_index_of(window)->generation);
-  if (identity.magic == MERAPI_MAGIC) return generation;
-  const bool interrupted = identity.magic == 0 && identity.version_major == MERAPI_VERSION_MAJOR &&
-                           identity.control_bytes == MERAPI_CONTROL_BYTES && generation % 2 == 1;
-  return interrupted ? generation : 0;
+  return merapi_was_window(&identity, generation) ? generation : 0;
 }
 
 static int format(struct merapi_window* window, const struct merapi_geometry* geometry, struct merapi_error* error) {

@@ -77,7 +77,7 @@ class PausesOfManyRegions : public Pauses {
 
 // Limits are read in several turns after a resume. A pause in between owes the check of what it finds read already.
 TEST_F(PausesOfManyRegions, ALimitThatFellIsRememberedByTheNextPause) {
-  constexpr uint64_t kFreed = 3, kObjects = 400, kBytes = 32;
+  constexpr uint64_t kFreed = 3, kObjects = 2000, kBytes = 32;
   const uint64_t base = kFreed << window_.shape.region_log2;
   window_.put_instance(kKlass, kBytes / 8);
   window_.put_object_array(kLarge, 16);
@@ -95,9 +95,11 @@ TEST_F(PausesOfManyRegions, ALimitThatFellIsRememberedByTheNextPause) {
     ASSERT_TRUE(machine_.attach());
     machine_.begin(0);
     machine_.grey({address(0)});
-    for (int i = 0; i < 100'000 && !window_.marked(0, base + kBytes * (kObjects / 2)); i++) machine_.step();
+    // A turn of any length (they adapt to the time that they take) leaves most of the objects to be visited.
+    for (int i = 0; i < 100'000 && window_.live()[kFreed] == 0; i++) machine_.step();
     pause();
     EXPECT_GT(window_.live()[kFreed], 0u);
+    EXPECT_LT(window_.live()[kFreed], kObjects * kBytes / 8);
     // The host frees the region, and the memory is something else's.
     window_.limits()[kFreed] = base;
     std::fill_n(window_.bitmap(0) + base / 512, (uint64_t{1} << window_.shape.region_log2) / 512, 0);

@@ -49,7 +49,7 @@ def rewrite(model: Model, code: Code) -> None:
     mark = "    // INTERNAL VARIABLES\n"
     if mark not in header:
         raise NotUnderstoodError(f"no internal variables in {model.header.name}")
-    model.header.write_text(header.replace(mark, "".join(f"    {line}\n" for line in added) + mark, 1))
+    header = header.replace(mark, "".join(f"    {line}\n" for line in added) + mark, 1)
 
     texts = dict(model.files)
     for path, text in texts.items():
@@ -71,6 +71,8 @@ def rewrite(model: Model, code: Code) -> None:
     texts = {path: text.replace(first, top, 1) for path, text in texts.items()}
     for piece in pieces:
         texts[min(texts, key=lambda path: len(texts[path]))] += piece + "\n"
+    # Nothing was written before all of it is known: what is refused stays as Verilator wrote it.
+    texts[model.header] = header
     for path, text in texts.items():
         path.write_text(text)
     (model.folder / "gates.h").write_text((Path(__file__).parent / "gates.h").read_text())

@@ -163,6 +163,20 @@ def test_a_record_that_is_too_short_is_told(recorded, tmp_path, bytes_):
     assert files == {f: f.read_bytes() for f in folder.iterdir()}
 
 
+def test_what_is_refused_late_stays_as_it_was(recorded, tmp_path):
+    """Another file than the first that is written is not what was expected."""
+    folder = tmp_path / "gated"
+    verilated(folder)
+    for name in ("activity", "activity.names"):
+        (folder / name).write_bytes((recorded[0] / name).read_bytes())
+    for source in folder.glob("VTop___024root__*.cpp"):
+        source.write_text(source.read_text().replace('#include "VTop__pch.h"', "#include <cstring>"))
+    files = {f: f.read_bytes() for f in folder.iterdir()}
+    done = gate("gate", folder, check=False)
+    assert done.returncode == 1 and "gate_model: expected #include" in done.stderr
+    assert files == {f: f.read_bytes() for f in folder.iterdir()}
+
+
 @pytest.mark.parametrize("how", ["record", "gate"])
 def test_a_folder_without_a_model_is_told(tmp_path, how):
     done = gate(how, tmp_path, check=False)

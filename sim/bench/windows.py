@@ -31,7 +31,7 @@ NAMES = (*GRAPHS, *REAL)
 
 def sources():
     """Folder with the Java sources that the compiler compiles."""
-    folder = FOLDER / "h2-sources"
+    folder = FOLDER / SOURCES.stem
     if not folder.exists():
         # Under its name when all of it is there: javac takes what there is.
         part = folder.with_name(folder.name + ".part")
@@ -139,7 +139,8 @@ def aged(window, program):
     """The same window with half of its addresses shuffled among objects of one size, and the fresh one's G1 time."""
     image = FOLDER / window["image"]
     old = image.with_name(f"aged-{image.name}")
-    if not old.exists() or old.stat().st_mtime < image.stat().st_mtime:
+    made_of = max(image.stat().st_mtime, Path(program).stat().st_mtime)
+    if not old.exists() or old.stat().st_mtime < made_of:
         say(f"ageing the window of {window['name']}")
         done = subprocess.run(
             [program, image, old, "--percent", "50"], capture_output=True, text=True, preexec_fn=die_with_parent

@@ -109,3 +109,7 @@ def test_sources_are_all_there_or_none(folder, monkeypatch):
         interrupted.setattr(zipfile.ZipFile, "extractall", some)
         windows.sources()
     assert sorted(p.name for p in windows.sources().rglob("*.java")) == ["A.java", "B.java"]
+    with zipfile.ZipFile(folder / "newer.jar", "w") as jar:
+        jar.writestr("org/C.java", "class C {}")
+    monkeypatch.setattr(windows, "SOURCES", folder / "newer.jar")
+    assert sorted(p.name for p in windows.sources().rglob("*.java")) == ["C.java"]

@@ -14,6 +14,8 @@ endif
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
+# What a recipe that fails has written in part is not there for the next make.
+.DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
 # -j is for the compilers that these targets start. Two targets at once would make the same files twice, or what they need
 # before it is installed.

@@ -178,7 +178,8 @@ test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERA
 RTL_COLLISIONS := sim-small sim-ports
 .PHONY: test-rtl-collisions
 test-rtl-collisions: setup $(foreach p,$(RTL_COLLISIONS),$(RTL_BUILD)/$(p)/filelist.f) ## the regression with memories that answer anything where what is read is written (MERAPI_SEEDS=)
-	@for p in $(RTL_COLLISIONS); do python3 sim/rtl/test/collisions.py $(RTL_BUILD)/$$p $(RTL_BUILD)-collisions/$$p || exit 1; done
+	@$(call one_at_a_time,rtl-collisions) \
+	  for p in $(RTL_COLLISIONS); do python3 sim/rtl/test/collisions.py $(RTL_BUILD)/$$p $(RTL_BUILD)-collisions/$$p || exit 1; done
 	@$(MAKE) --no-print-directory rtl RTL_BUILD=$(RTL_BUILD)-collisions RTL_PRESETS='$(RTL_COLLISIONS)' rtl_rewritten=
 	@for p in $(RTL_COLLISIONS); do MERAPI_PRESET=$$p MERAPI_SEEDS=$${MERAPI_SEEDS:-1} $(RTL_NICE) \
 	  $(RTL_BUILD)-collisions/sim/test/rtl_test --gtest_brief=1 --gtest_filter='-RtlContexts.*:RtlWork*' || exit 1; done
@@ -186,8 +187,8 @@ test-rtl-collisions: setup $(foreach p,$(RTL_COLLISIONS),$(RTL_BUILD)/$(p)/filel
 # Records are made in a folder of the build and put in place when all are there: a run that fails leaves those that were. Seeds are chosen here,
 # whatever the environment says.
 RTL_RECORDS := sim/rtl/test/records
-RTL_RECORD = env -u MERAPI_SEED -u MERAPI_FIRST_SEED -u GTEST_TOTAL_SHARDS -u GTEST_SHARD_INDEX \
-  MERAPI_RECORDS=$(RTL_BUILD)/records $(1) $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1
+REGRESSION := python3 tools/regression.py
+RTL_RECORD = $(REGRESSION) MERAPI_RECORDS=$(RTL_BUILD)/records $(1) -- $(RTL_BUILD)/sim/test/rtl_test --gtest_brief=1
 # Those that have one, or that are named.
 rtl_recorded = $(foreach p,$(filter-out $(RTL_CONTEXTS),$(RTL_PRESETS)),\
   $(if $(or $(call given,RTL_PRESETS),$(wildcard $(RTL_RECORDS)/$(p).json)),$(p)))

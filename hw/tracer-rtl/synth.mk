@@ -9,6 +9,8 @@ $(if $(call given,SYNTH_PRESETS),$(call expect_words,SYNTH_PRESETS,$(rtl_tracers
 
 .PHONY: synth
 synth: setup ## estimate area and clock for UltraScale+ with Yosys; build/synth/report.json (SYNTH_PRESETS=, SYNTH_YOSYS=)
-	@$(MAKE) --no-print-directory -s $(foreach p,$(SYNTH_PRESETS),$(RTL_BUILD)/$(p)/filelist.f)
+	@$(call one_at_a_time,synth) $(MAKE) --no-print-directory synth-alone
+.PHONY: synth-alone
+synth-alone: $(foreach p,$(SYNTH_PRESETS),$(RTL_BUILD)/$(p)/filelist.f)
 	@$(RTL_NICE) python3 hw/tracer-rtl/synth/synth.py --yosys $(SYNTH_YOSYS) --work build/synth --report build/synth/report.json \
 	  --rtl $(foreach p,$(SYNTH_PRESETS),$(RTL_BUILD)/$(p))

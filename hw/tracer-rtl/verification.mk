@@ -36,7 +36,7 @@ $(MUTATION_DESIGN)/obj/ready: $(VERIFY_PRESET)/filelist.f $(MUTATION)/choice hw/
 	  > $(MUTATION)/make.log 2>&1 || { tail $(MUTATION)/make.log; exit 1; }
 	@touch $@
 
-.PHONY: mutated-tracer
+.PHONY: mutated-tracer mutate-rtl-alone
 mutated-tracer: $(MUTATION_DESIGN)/obj/ready
 	@cmake -S hw/tracer-rtl/mutation -B $(MUTATION)/sim $(filter-out -DCMAKE_LIBRARY% -DCMAKE_RUNTIME%,$(NATIVE_FLAGS)) \
 	  -DMERAPI_MUTATED=$(MUTATION_DESIGN)/obj -DMERAPI_VERILATOR=$(rtl_verilator_root) > $(MUTATION)/cmake.log 2>&1 \
@@ -44,7 +44,9 @@ mutated-tracer: $(MUTATION_DESIGN)/obj/ready
 	@cmake --build $(MUTATION)/sim --target rtl_test --parallel $(RTL_JOBS) > $(MUTATION)/build.log 2>&1 || { tail -40 $(MUTATION)/build.log; exit 1; }
 
 .PHONY: mutate-rtl
-mutate-rtl: setup mutated-tracer ## mutants of the whole tracer against the regression; build/mutation/report.json (MUTANTS=, MUTATION_SEED=, MUTATION_MINUTES=, MUTATION_FLAGS=)
+mutate-rtl: setup ## mutants of the whole tracer against the regression; build/mutation/report.json (MUTANTS=, MUTATION_SEED=, MUTATION_MINUTES=, MUTATION_FLAGS=)
+	@$(call one_at_a_time,mutation) $(MAKE) --no-print-directory mutate-rtl-alone
+mutate-rtl-alone: mutated-tracer
 	@$(RTL_NICE) python3 hw/tracer-rtl/mutation/mutate.py hunt --test $(MUTATION)/sim/test/rtl_test --list $(MUTATION_DESIGN)/mutants.txt \
 	  --verdicts $(MUTATION)/verdicts.jsonl --report $(MUTATION)/report.json --jobs $(RTL_JOBS) $(if $(filter-out 0,$(MUTATION_MINUTES)),--minutes $(MUTATION_MINUTES)) \
 	  $(MUTATION_FLAGS)
@@ -54,7 +56,8 @@ $(if $(PROOFS),$(call expect_words,PROOFS,\
 # Whole traces of the reduced core, every one of a family: simulated, since they are too long for a solver.
 FORMAL := $(CURDIR)/build/formal
 FORMAL_SOURCES := hw/tracer-rtl/formal
-$(FORMAL)/exhaust/ready: $(RTL_BUILD)/proof/filelist.f $(FORMAL_SOURCES)/core_loop.sv $(FORMAL_SOURCES)/exhaust.cc | $(RTL_VENV)/ready
+$(FORMAL)/exhaust/ready: $(RTL_BUILD)/proof/filelist.f $(FORMAL_SOURCES)/core_loop.sv $(FORMAL_SOURCES)/exhaust.cc \
+  hw/tracer-rtl/verification.mk $(RTL_VENV)/ready
 	@rm -rf $(@D) && mkdir -p $(@D)
 	@cd $(RTL_BUILD)/proof && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator --cc --exe --build --assert -O3 \
 	  --x-assign 0 --x-initial 0 --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT --no-timing --top-module core_loop_steady --prefix Vexhaust \
@@ -64,7 +67,10 @@ $(FORMAL)/exhaust/ready: $(RTL_BUILD)/proof/filelist.f $(FORMAL_SOURCES)/core_lo
 	@touch $@
 
 .PHONY: formal
-formal: setup $(VERIFY_PRESET)/filelist.f $(FORMAL)/exhaust/ready ## proofs about blocks and core of the tracer; build/formal/report.json (PROOFS=)
+formal: setup ## proofs about blocks and core of the tracer; build/formal/report.json (PROOFS=)
+	@$(call one_at_a_time,formal) $(MAKE) --no-print-directory formal-alone
+.PHONY: formal-alone
+formal-alone: $(VERIFY_PRESET)/filelist.f $(FORMAL)/exhaust/ready
 	@[ "$(PROOFS)" = exhaust ] || $(RTL_NICE) python3 $(FORMAL_SOURCES)/prove.py --rtl $(RTL_BUILD) --out build/formal $(filter-out exhaust,$(PROOFS))
 	@[ -z "$(if $(PROOFS),$(filter exhaust,$(PROOFS)),all)" ] || $(RTL_NICE) $(FORMAL)/exhaust/Vexhaust
 
@@ -83,7 +89,7 @@ $(RTL_VENV)/axi-ready: $(RTL_VENV)/ready
 axi_libs = $(shell $(RTL_VENV)/bin/python -m cocotb_tools.config --lib-dir)
 axi_main = $(shell $(RTL_VENV)/bin/python -m cocotb_tools.config --share)/lib/verilator/verilator.cpp
 # Only TracerAxi's own signals are made visible: with all of the tracer's, compiling takes minutes.
-$(AXI_BUILD)/obj/ready: $(VERIFY_PRESET)/filelist.f $(AXI_SOURCES)/TracerAxi.sv hw/tracer-rtl/verification.mk | $(RTL_VENV)/axi-ready
+$(AXI_BUILD)/obj/ready: $(VERIFY_PRESET)/filelist.f $(AXI_SOURCES)/TracerAxi.sv hw/tracer-rtl/verification.mk $(RTL_VENV)/axi-ready
 	@echo "rtl: verilating sim-small (AXI)"
 	@mkdir -p $(AXI_BUILD)
 	@cd $(VERIFY_PRESET) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
@@ -120,7 +126,7 @@ $(COVERAGE)/states.sv: $(VERIFY_PRESET)/filelist.f hw/tracer-rtl/coverage/cover.
 $(COVERAGE)/constant.json: $(VERIFY_PRESET)/filelist.f hw/tracer-rtl/coverage/cover.py
 	@mkdir -p $(@D)
 	@python3 hw/tracer-rtl/coverage/cover.py constant --rtl $(VERIFY_PRESET) --out $@
-$(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f $(COVERAGE)/states.sv hw/tracer-rtl/verification.mk | $(RTL_VENV)/ready
+$(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f $(COVERAGE)/states.sv hw/tracer-rtl/verification.mk $(RTL_VENV)/ready
 	@rm -rf $(@D) && mkdir -p $(@D)
 	@echo "coverage: building the tracer with counters"
 	@cd $(VERIFY_PRESET) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator --cc --assert -O3 \
@@ -134,14 +140,17 @@ $(COVERAGE)/obj/ready: $(VERIFY_PRESET)/filelist.f $(COVERAGE)/states.sv hw/trac
 	@touch $@
 
 .PHONY: cover-rtl
-cover-rtl: setup $(COVERAGE)/obj/ready $(COVERAGE)/constant.json ## what the regression reaches in the tracer; build/coverage/report.json (COVER_SEEDS=, COVER_PIECE=)
+cover-rtl: setup ## what the regression reaches in the tracer; build/coverage/report.json (COVER_SEEDS=, COVER_PIECE=)
+	@$(call one_at_a_time,coverage) $(MAKE) --no-print-directory cover-rtl-alone
+.PHONY: cover-rtl-alone
+cover-rtl-alone: $(COVERAGE)/obj/ready $(COVERAGE)/constant.json
 	@cmake -S hw/tracer-rtl/coverage -B $(COVERAGE)/sim $(filter-out -DCMAKE_LIBRARY% -DCMAKE_RUNTIME%,$(NATIVE_FLAGS)) \
 	  -DMERAPI_COVERED=$(COVERAGE)/obj -DMERAPI_VERILATOR=$(rtl_verilator_root) > $(COVERAGE)/cmake.log 2>&1 || { tail $(COVERAGE)/cmake.log; exit 1; }
 	@cmake --build $(COVERAGE)/sim --target rtl_test --parallel $(RTL_JOBS) > $(COVERAGE)/build.log 2>&1 || { tail -40 $(COVERAGE)/build.log; exit 1; }
 	@program=$$(sha256sum < $(COVERAGE)/sim/test/rtl_test); \
 	for i in $(filter-out none,$(COVER_PIECE)); do rm -f $(COVERAGE)/counts.$$i.* $(COVERAGE)/reached.$$i.txt; \
-	  MERAPI_SEEDS=$(COVER_SEEDS) MERAPI_PRESET=sim-small MERAPI_COVERAGE=$(COVERAGE)/counts.$$i.dat MERAPI_REACHED=$(COVERAGE)/reached.$$i.txt \
-	  GTEST_TOTAL_SHARDS=$(words $(COVER_PIECES)) GTEST_SHARD_INDEX=$$i $(RTL_NICE) $(COVERAGE)/sim/test/rtl_test --gtest_brief=1; \
+	  $(REGRESSION) MERAPI_SEEDS=$(COVER_SEEDS) MERAPI_PRESET=sim-small MERAPI_COVERAGE=$(COVERAGE)/counts.$$i.dat MERAPI_REACHED=$(COVERAGE)/reached.$$i.txt \
+	  GTEST_TOTAL_SHARDS=$(words $(COVER_PIECES)) GTEST_SHARD_INDEX=$$i -- $(RTL_NICE) $(COVERAGE)/sim/test/rtl_test --gtest_brief=1; \
 	  echo "$$program" > $(COVERAGE)/counts.$$i.program; done
 	@[ "$(COVER_PIECE)" != none ] && [ "$(COVER_PIECE)" != "$(COVER_PIECES)" ] || \
 	  python3 hw/tracer-rtl/coverage/cover.py report --program $(COVERAGE)/sim/test/rtl_test --data $(COVER_PIECES:%=$(COVERAGE)/counts.%.dat) --constant $(COVERAGE)/constant.json \

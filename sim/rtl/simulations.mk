@@ -152,6 +152,7 @@ test-rtl-wide: native ## the regression and windows of real programs on the pres
 	  $(PYTEST) sim/rtl/test/test_rtl_regression.py sim/test/test_windows.py -k '$(subst $() $(), or ,$(RTL_WIDE))'
 
 .PHONY: bench-rtl
+$(if $(filter bench-rtl,$(MAKECMDGOALS)),$(if $(call given,PRESET),$(call expect_words,PRESET,$(rtl_tracers),presets of one tracer)))
 bench-rtl: jdk apps rtl-simulations ## the RTL on windows of real programs, beside one thread of G1; build/bench/rtl.json (PRESET=)
 	@python3 sim/bench/bench_rtl.py $(if $(call given,PRESET),--preset "$$PRESET")
 

@@ -14,6 +14,7 @@ import pytest
 from common import ROOT
 
 OWN = "tools/test/test_tools_make.py"
+LONG = {"synth": "synth", "formal": "formal", "mutate-rtl": "mutation", "cover-rtl": "coverage"}
 
 
 def make(*words, cwd=ROOT, **variables):
@@ -25,7 +26,13 @@ def make(*words, cwd=ROOT, **variables):
 
 @pytest.mark.parametrize(
     ("words", "step"),
-    [(["native"], "native"), (["rtl"], "rtl"), (["rtl-simulations", "RTL_SIMULATIONS=sim-small:fast"], "rtl")],
+    [
+        (["native"], "native"),
+        (["rtl"], "rtl"),
+        (["rtl-simulations", "RTL_SIMULATIONS=sim-small:fast"], "rtl"),
+        # Of these the recipes alone.
+        *((["-n", target], step) for target, step in LONG.items()),
+    ],
 )
 def test_a_second_make_waits(words, step):
     (ROOT / "build/locks").mkdir(parents=True, exist_ok=True)
@@ -155,6 +162,8 @@ def test_an_empty_value_is_the_usual_one(name, usual):
         ("cover-rtl", "COVER_PIECE=9", "expected 'none' or pieces of 0 1 "),
         ("cover-rtl", "COVER_PIECE=none 2", "expected 'none' or pieces of 0 1 "),
         ("rtl-waves", "MERAPI_PRESET=sim-pair", "expected presets of one tracer of sim-small "),
+        ("bench-rtl", "PRESET=abacus", "expected presets of one tracer of sim-small "),
+        ("bench-rtl", "PRESET=sim-pair", "expected presets of one tracer of sim-small "),
         ("qemu", "APP=-cp classes Main", "expected nothing (a guest runs the program of 'make run'"),
         ("test", "MERAPI_FULL=yes", "expected 1 (all cases of the tests), 0 or nothing"),
         ("test", "MERAPI_FULL=1 0", "expected 1 (all cases of the tests), 0 or nothing"),

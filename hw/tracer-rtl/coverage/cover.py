@@ -28,7 +28,6 @@ import json
 import os
 import re
 import shlex
-import subprocess
 import sys
 import tomllib
 from collections import defaultdict
@@ -37,6 +36,9 @@ from typing import Any, NamedTuple
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
+sys.path.insert(0, str(ROOT / "tools"))
+from common import write_whole  # noqa: E402
+from yosys import YosysError, run_script  # noqa: E402
 
 
 class Register(NamedTuple):
@@ -180,15 +182,13 @@ def constant(arguments: argparse.Namespace) -> int:
         f"read_verilog -sv {logic}\nread_verilog -sv -lib {memories}\n"
         "hierarchy -check -top Tracer\nproc\nflatten\nopt -full\nopt_clean\nwrite_json constant-netlist.json\n"
     )
-    done = subprocess.run(
-        ["yosys", "-q", "-l", "constant.log", "constant.ys"],
-        cwd=work, capture_output=True, text=True, timeout=900, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        fail(f"Yosys failed: {(done.stderr or done.stdout).strip()[-600:]}")
+    try:
+        run_script("yosys", "constant.ys", work, 900)
+    except YosysError as error:
+        fail(str(error))
     nets = json.loads((work / "constant-netlist.json").read_text())["modules"]["Tracer"]["netnames"]
     values = {name: {i: int(b) for i, b in enumerate(net["bits"]) if b in ("0", "1")} for name, net in nets.items()}
-    arguments.out.write_text(json.dumps({name: bits for name, bits in values.items() if bits}) + "\n")
+    write_whole(arguments.out, (json.dumps({name: bits for name, bits in values.items() if bits}) + "\n").encode())
     return 0
 
 

@@ -22,14 +22,15 @@ import subprocess
 import sys
 import time
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2] / "tools"))
 from common import count  # noqa: E402
+from yosys import YosysError, run_script  # noqa: E402
 
 
-def fail(message: str) -> None:
+def fail(message: str) -> NoReturn:
     print(f"prove: {message}", file=sys.stderr)
     sys.exit(2)
 
@@ -87,11 +88,7 @@ def graph(proof: dict[str, Any], rtl: Path, out: Path, yosys: str, goal: bool) -
         "dffunmap\nsimplemap\nsetundef -anyseq\nsetundef -undriven -anyseq\naigmap\nopt_clean\n"
         f"write_aiger -zinit {name}.aig\n"
     )
-    done = subprocess.run([*shlex.split(yosys), "-q", "-l", f"{name}.log", f"{name}.ys"], cwd=work, capture_output=True,
-                          text=True, timeout=900, check=False)  # fmt: skip
-    if done.returncode != 0:
-        said = done.stderr + done.stdout
-        fail(f"Yosys failed on {proof['name']}: {'; '.join(re.findall('ERROR.*', said)) or said[-600:]}")
+    run_script(yosys, f"{name}.ys", work, 900)
     aig = work / f"{name}.aig"
     expected, found = 1 if goal else proof["assertions"], count_assertions(aig)
     if found != expected:
@@ -118,6 +115,8 @@ def abc(program: str, aig: Path, commands: str, timeout: int) -> str:
             child.kill()
             child.wait()
         log.seek(0)
+        if child.returncode in (126, 127):  # stdbuf's own
+            fail(f"expected ABC in '{program}', found none (Debian: yosys-abc comes with yosys): {log.read().strip()}")
         return re.sub(r"\x1b\[[0-9;]*m", "", log.read())
 
 
@@ -177,7 +176,10 @@ def main() -> int:
     for proof in proofs:
         if arguments.names and proof["name"] not in arguments.names:
             continue
-        r = prove(proof, arguments)
+        try:
+            r = prove(proof, arguments)
+        except YosysError as error:
+            fail(str(error))
         results.append(r)
         goal = f", goal in frame {r['goal_frame']}" if "goal_frame" in r else ""
         print(

@@ -41,7 +41,9 @@ from typing import Any, NamedTuple, NoReturn
 
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parents[2] / "tools"))
-from common import above_zero, count  # noqa: E402
+from common import above_zero, count, write_whole  # noqa: E402
+from regression import environment  # noqa: E402
+from yosys import YosysError, run_script  # noqa: E402
 
 # All mutants meet these first: a second for all of them together. The rest is run test by test.
 QUICK = "RtlFault.NoneAndIdle:RtlTrace.EveryCounter:RtlWide.LargestHeap"
@@ -94,12 +96,7 @@ def make(arguments: argparse.Namespace) -> int:
         "write_verilog -noattr mutated.v\n"
     )
     (out / "memories.f").write_text("".join(f"{f.resolve()}\n" for f in files if memory[f]))
-    done = subprocess.run(
-        [*shlex.split(arguments.yosys), "-q", "-l", "yosys.log", "make.ys"],
-        cwd=out, capture_output=True, text=True, timeout=1200, check=False,
-    )  # fmt: skip
-    if done.returncode != 0:
-        fail(f"Yosys failed: {(done.stderr or done.stdout).strip()[-600:]}")
+    run_script(arguments.yosys, "make.ys", out, 1200)
     found = mutants(out / "mutants.txt")
     if len(found) != made:
         fail(f"expected {made} mutants, found {len(found)}")
@@ -193,20 +190,20 @@ def runs(test: Path) -> list[Run]:
 
 def once(test: Path, mutant: int, what: Run, seconds: int | None) -> tuple[str, str, float]:
     """(verdict, first words about it, seconds) of one run. Seconds are the processor's: others may use the machine."""
-    environment = os.environ | {
-        "MERAPI_MUTANT": str(mutant), "MERAPI_SEEDS": str(what.seeds), "MERAPI_FIRST_SEED": str(what.first),
-        "MERAPI_PRESET": "sim-small", "MERAPI_PORTS": str(int(what.ports)),
-    }  # fmt: skip
+    said = environment(
+        MERAPI_MUTANT=str(mutant), MERAPI_SEEDS=str(what.seeds), MERAPI_FIRST_SEED=str(what.first),
+        MERAPI_PRESET="sim-small", MERAPI_PORTS=str(int(what.ports)),
+    )  # fmt: skip
     limit = (lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))) if seconds else None
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         child = subprocess.Popen(
             [str(test), f"--gtest_filter={what.filter}", "--gtest_brief=1", "--gtest_fail_fast"],
-            env=environment, stdout=output, stderr=subprocess.STDOUT, preexec_fn=limit,
+            env=said, stdout=output, stderr=subprocess.STDOUT, preexec_fn=limit,
         )  # fmt: skip
         _, status, usage = os.wait4(child.pid, 0)
         child.returncode = os.waitstatus_to_exitcode(status)
         output.seek(0)
-        said = output.read()
+        words = output.read()
     spent = usage.ru_utime + usage.ru_stime
     if child.returncode == 0:
         return "survives", "", spent
@@ -214,11 +211,11 @@ def once(test: Path, mutant: int, what: Run, seconds: int | None) -> tuple[str, 
         return "hangs", "", spent
     if child.returncode == 1 or -child.returncode in CRASHES:
         for pattern in (r"Assertion failed: .*", r"\[  FAILED  \] (\S+)", r"ports: what left them in \S+"):
-            if m := re.search(pattern, said):
+            if m := re.search(pattern, words):
                 return "killed", m.group(0)[:120], spent
     if -child.returncode in CRASHES:
         return "killed", signal.Signals(-child.returncode).name, spent
-    last = said.strip().splitlines()[-1:] or ["nothing"]
+    last = words.strip().splitlines()[-1:] or ["nothing"]
     raise Interrupted(f"expected {what} over mutant {mutant} to pass or fail, found exit code {child.returncode}; "
                       f"its last words: {last[0][:200]}")  # fmt: skip
 
@@ -269,8 +266,7 @@ class Verdicts:
         self.known: dict[str, dict[str, Any]] = {}
         self.before: dict[str, dict[str, Any]] = {}
         self.kills: list[tuple[str, str]] = []
-        for line in path.read_text().splitlines() if path.exists() else []:
-            entry = json.loads(line)
+        for entry in self.read():
             if "killer" in entry:
                 self.kills.append((entry["module"], entry["killer"]))
             if entry["design"] != design:
@@ -280,6 +276,21 @@ class Verdicts:
                 self.known[entry["key"]] = entry
             elif "killer" in entry:
                 self.before[entry["key"]] = entry
+
+    def read(self) -> list[dict[str, Any]]:
+        """All but a line at the end that was cut off while it was written: that one goes, so that the next one does not
+        go on with it."""
+        if not self.path.exists():
+            return []
+        lines = self.path.read_bytes().splitlines(keepends=True)
+        whole = [line for line in lines if line.endswith(b"\n")]
+        if whole != lines:
+            print(f"mutate: the last verdict in {self.path} is half a line; it is found anew", flush=True)
+            write_whole(self.path, b"".join(whole))
+        try:
+            return [json.loads(line) for line in whole]
+        except ValueError as error:
+            fail(f"expected a verdict in each line of {self.path}, found {error}; without the file a hunt begins anew")
 
     def add(self, key: str, entry: dict[str, Any]) -> dict[str, Any]:
         entry = {"key": key, "design": self.design, "program": self.program} | entry
@@ -325,6 +336,9 @@ def baseline(verdicts: Verdicts, test: Path, every: list[Run], jobs: int) -> dic
 def hunt(arguments: argparse.Namespace) -> int:
     made = mutants(arguments.list)
     chosen = json.loads((arguments.list.parent / "chosen.json").read_text())
+    unknown = set(arguments.only or []) - set(made)
+    if unknown:
+        fail(f"expected numbers of mutants in {arguments.list}, found {sorted(unknown)}")
     explained = {e["mutant"] for e in json.loads(arguments.survivors.read_text())}
     verdicts = Verdicts(
         arguments.verdicts, digest(*design_files(arguments.list.parent)), digest(arguments.test), explained,
@@ -414,7 +428,8 @@ def judge(results: list[dict[str, Any]], arguments: argparse.Namespace) -> int:
     unexplained = [r for r in survivors if label(r) not in explained]
     equivalent = [r for r in survivors if explained.get(label(r), {}).get("equivalent")]
     killed = len(results) - len(survivors)
-    rate, of_all = killed / (len(results) - len(equivalent)), killed / len(results)
+    of_all = killed / len(results)
+    rate = killed / (len(results) - len(equivalent)) if len(results) > len(equivalent) else 1.0
     by_record = sum(r["why"].startswith("ports:") for r in results)
     report = {"mutants": len(results), "equivalent": len(equivalent), "killed": rate, "killed_of_all": of_all,
               "by_record": by_record, "verdicts": count, "results": results}  # fmt: skip
@@ -467,7 +482,10 @@ def main() -> int:
     h.add_argument("--only", type=int, nargs="*", help="numbers of mutants")
     h.set_defaults(run=hunt)
     arguments = parser.parse_args()
-    return arguments.run(arguments)
+    try:
+        return arguments.run(arguments)
+    except (Interrupted, YosysError) as error:
+        fail(str(error))
 
 
 if __name__ == "__main__":

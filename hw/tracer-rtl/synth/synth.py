@@ -15,18 +15,17 @@ import argparse
 import concurrent.futures
 import json
 import re
-import shlex
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 HERE = Path(__file__).resolve().parent
 sys.path[:0] = [str(HERE), str(HERE.parents[2] / "tools")]
 import firtool_memory  # noqa: E402
 import paths  # noqa: E402
 from common import count  # noqa: E402
+from yosys import YosysError, run_script  # noqa: E402
 
 # Lookup tables that one cell of distributed memory occupies (AMD UG974).
 MEMORY_LUTS = {
@@ -43,7 +42,7 @@ ULTRA_DEPTH = (
 RESOURCES = ("lut", "ff", "bram36", "uram")
 
 
-def fail(message: str) -> None:
+def fail(message: str) -> NoReturn:
     print(f"synth: {message}", file=sys.stderr)
     sys.exit(2)
 
@@ -97,10 +96,7 @@ def run_yosys(yosys: str, work: Path, top: str, timeout: int) -> None:
         "xilinx_dffopt\nopt_lut_ins -tech xilinx\nclean\n"
         "write_json modules.json\nflatten\nopt_clean\nwrite_json flat.json\n"
     )
-    command = [*shlex.split(yosys), "-q", "-l", "yosys.log", "synth.ys"]
-    done = subprocess.run(command, cwd=work, capture_output=True, text=True, timeout=timeout, check=False)
-    if done.returncode != 0:
-        fail(f"Yosys failed on {work}: {(done.stderr or done.stdout).strip()[-600:]}")
+    run_script(yosys, "synth.ys", work, timeout)
 
 
 def own_area(module: dict[str, Any]) -> tuple[Counter[str], Counter[str]]:
@@ -309,8 +305,11 @@ def main() -> int:
     parser.add_argument("--jobs", type=count, default=1, help="presets at a time")
     arguments = parser.parse_args()
     devices = json.loads((HERE / "devices.json").read_text())
-    with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
-        results = list(pool.map(lambda rtl: measure(rtl, arguments, devices), arguments.rtl))
+    try:
+        with concurrent.futures.ThreadPoolExecutor(arguments.jobs) as pool:
+            results = list(pool.map(lambda rtl: measure(rtl, arguments, devices), arguments.rtl))
+    except YosysError as error:
+        fail(str(error))
     wrong = [w for r in results for w in judge(r, devices)]
     report = {
         "clock_mhz": devices["clock_mhz"],

@@ -1,8 +1,11 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "sim/rtl/test/records.h"
 
+#include <cerrno>
 #include <cstdlib>
+#include <cstring>
 #include <fstream>
+#include <stdexcept>
 
 namespace merapi::sim::rtl::test {
 
@@ -27,6 +30,8 @@ void write_record(const std::string& name, const json& record) {
     separator = ",\n";
   }
   out << "\n}\n";
+  out.close();
+  if (!out) throw std::runtime_error("expected to write " + record_path(name) + ": " + std::strerror(errno));
 }
 
 }  // namespace merapi::sim::rtl::test

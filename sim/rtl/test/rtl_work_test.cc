@@ -7,7 +7,6 @@
 // MERAPI_PRESET as in rtl_test.cc; MERAPI_RECORD_WORK=1 records.
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -15,6 +14,7 @@
 #include "sim/rtl/test/directed_heap.h"
 #include "sim/rtl/test/records.h"
 #include "sim/rtl/test/rtl_device.h"
+#include "sim/rtl/test/seeds.h"
 #include "sim/test/random.h"
 
 namespace merapi::sim::rtl::test {
@@ -38,7 +38,7 @@ json work_of(RtlMachine* machine) {
 
 void compare_with_record(const std::string& name, const json& found) {
   json record = read_record(chosen_preset()).value_or(json::object());
-  if (std::getenv("MERAPI_RECORD_WORK") != nullptr) {
+  if (from_environment("MERAPI_RECORD_WORK", 0) != 0) {
     record[name] = found;
     write_record(chosen_preset(), record);
     return;

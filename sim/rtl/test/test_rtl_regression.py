@@ -12,6 +12,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from regression import environment
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ.get("MERAPI_RTL_BUILD", ROOT / "build" / "rtl"))
@@ -75,8 +76,6 @@ NOT_RECORDED = (
     "RtlReplay.",
     "RtlPowerUp.",
 )
-# What says which tests and seeds are run, and what becomes of them: here, and by nobody else.
-CHOICES = re.compile(r"MERAPI_(SEED|FIRST_SEED|SEEDS|PRESET|PORTS|RECORDS|RECORD_WORK|RECORD_PORTS|WAVES\w*)|GTEST_.*")
 # Of those cases of RtlContexts that have seeds.
 CONTEXT_SEEDS = os.environ.get("MERAPI_SEEDS", "50" if os.environ.get("MERAPI_FULL") == "1" else "2")
 
@@ -119,13 +118,12 @@ def half(preset):
 
 def start(filter_, program=PROGRAM, **said):
     assert program.exists(), f"expected {program}; `make rtl` builds it (rtl_test_fast with clang alone: RTL_FAST_CXX)"
-    kept = {name: value for name, value in os.environ.items() if not CHOICES.fullmatch(name)}
     return subprocess.run(
         [program, f"--gtest_filter={filter_}"],
         capture_output=True,
         text=True,
         timeout=3600,
-        env={**kept, **said},
+        env=environment(**said),
         cwd=ROOT,
         check=False,
     )
@@ -350,13 +348,29 @@ def test_records_are_put_in_place_when_all_are_made(tmp_path, status):
     done = subprocess.run(
         ["make", "-o", "rtl", "record-rtl-work", f"RTL_BUILD={tmp_path}", f"RTL_RECORDS={kept}",
          "RTL_PRESETS=sim-small"],
-        cwd=ROOT, env={**os.environ, "MERAPI_SEED": "77", "GTEST_SHARD_INDEX": "1", "GTEST_TOTAL_SHARDS": "2"},
+        cwd=ROOT, env={**os.environ, "MERAPI_SEED": "77", "GTEST_SHARD_INDEX": "1", "GTEST_TOTAL_SHARDS": "2",
+                       "GTEST_FILTER": "None.*", "MERAPI_FIRST_SEED": "9"},
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode == 0) == (status == 0), done.stdout + done.stderr
     assert {p.read_text() for p in kept.iterdir()} == {"old\n" if status else "new\n"}
     said = (tmp_path / "said").read_text().split()
     assert said == ["MERAPI_PRESET=sim-small", "MERAPI_PRESET=sim-small", "MERAPI_SEEDS=3"]
+
+
+def test_a_record_that_cannot_be_written_is_told(tmp_path):
+    """A case that records and cannot is no case that has passed."""
+    said = {"MERAPI_PRESET": "sim-small", "MERAPI_RECORDS": str(tmp_path / "gone"), "MERAPI_RECORD_WORK": "1"}
+    done = start("RtlWork.List", **said)
+    assert done.returncode != 0 and f"expected to write {tmp_path}/gone/sim-small.json" in done.stdout
+
+
+def test_nothing_is_recorded_unless_asked_for(tmp_path):
+    (tmp_path / "sim-small.json").write_text("{}")
+    said = {"MERAPI_PRESET": "sim-small", "MERAPI_RECORDS": str(tmp_path), "MERAPI_RECORD_WORK": "0"}
+    done = start("RtlWork.List", **said)
+    assert done.returncode != 0 and "expected List in" in done.stdout
+    assert (tmp_path / "sim-small.json").read_text() == "{}"
 
 
 def digests(program, preset, filter_, folder, seeds_):
@@ -434,7 +448,8 @@ def test_every_case_is_run():
 
 def test_units():
     """Single blocks under ChiselSim."""
+    kept = {k: v for k, v in environment().items() if k not in ("UNIT", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")}
     done = subprocess.run(
-        ["make", "test-rtl-units"], cwd=ROOT, capture_output=True, text=True, timeout=3600, check=False
+        ["make", "test-rtl-units"], cwd=ROOT, env=kept, capture_output=True, text=True, timeout=3600, check=False
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]

@@ -91,10 +91,43 @@ def test_a_survivor_needs_an_explanation(hunt):
 def test_a_run_that_somebody_else_ends_is_no_verdict(end, hunt):
     hunt.does(PASSES, FAILS, end, FAILS)
     status, said = hunt.run()
-    assert status not in (0, 3) and "over mutant 2 to pass or fail, found exit code" in said
+    assert status == 2 and said.startswith("without a mutant") and "Traceback" not in said
+    assert "over mutant 2 to pass or fail, found exit code" in said
     assert 2 not in hunt.verdicts()
     hunt.does(PASSES, FAILS, FAILS, FAILS)
     assert hunt.run()[0] == 0 and hunt.verdicts()[2] == "killed"
+
+
+def test_seeds_are_those_of_the_run_whatever_the_caller_has(hunt, monkeypatch):
+    """MERAPI_SEED would be the only one, and a mutant that another seed kills would survive."""
+    for name in ("MERAPI_SEED", "GTEST_SHARD_INDEX", "MERAPI_RECORD_PORTS"):
+        monkeypatch.setenv(name, "2")
+    hunt.does(PASSES, *3 * ['[ -z "$MERAPI_SEED$GTEST_SHARD_INDEX$MERAPI_RECORD_PORTS" ] || exit 0; ' + FAILS])
+    assert hunt.run()[0] == 0
+    assert hunt.verdicts() == {1: "killed", 2: "killed", 3: "killed"}
+
+
+def test_a_verdict_that_was_cut_off_is_found_anew(hunt):
+    assert hunt.run()[0] == 0
+    path = hunt.folder / "verdicts.jsonl"
+    path.write_text(path.read_text()[:-20])
+    status, said = hunt.run()
+    assert status == 0 and "half a line" in said and len(hunt.ran()) == 1
+    assert hunt.verdicts() == {1: "killed", 2: "killed", 3: "killed"}
+    path.write_text("{\n" + path.read_text())
+    status, said = hunt.run()
+    assert status == 2 and "expected a verdict in each line" in said
+
+
+def test_some_are_hunted(hunt):
+    assert hunt.run("--only", "2")[0] == 0 and hunt.verdicts() == {2: "killed"}
+    status, said = hunt.run("--only", "2", "9")
+    assert status == 2 and "expected numbers of mutants in" in said and "[9]" in said
+    hunt.does(PASSES, FAILS, FAILS, PASSES)
+    why = {"mutant": "cnot0 A procmux$36.Y[3] by 2 A.sv:7.1", "why": "nobody reads it", "equivalent": True}
+    (hunt.folder / "survivors.json").write_text(json.dumps([why]))
+    status, said = hunt.run("--only", "3")
+    assert status == 0 and "1 of them equivalent" in said
 
 
 def test_a_crash_is_a_kill(hunt):

@@ -2,6 +2,7 @@
 """What a run's log says, as text for people and as data for programs."""
 
 import signal
+from collections import Counter
 
 HOW = {
     "cycles": "concurrent marking cycles that the device finished, from the JVM's log",
@@ -170,6 +171,31 @@ def not_traced(log, path):
             "nothing was traced; leave it out of the program's flags"
         )
     return "expected a JVM that uses G1 with its heap in a window, found no window; the JVM's warning above says why"
+
+
+def fallbacks(report):
+    """The cycles that the device did not finish, as a sentence; None when there is none."""
+    reasons = Counter(f.get("reason") or "no reason given" for f in report["fallback_list"])
+    if not reasons:
+        return None
+    why = ", ".join(f"{reason} ({times})" if len(reasons) > 1 else reason for reason, times in reasons.most_common())
+    cycles = "1 cycle" if report["fallbacks"] == 1 else f"{report['fallbacks']} cycles"
+    return f"{cycles} fell back to the CPU: {why}; 'fallback_list' of the report has the details"
+
+
+def no_cycles(log):
+    """Why the device has finished no cycle in a run in which nothing went wrong, as a sentence."""
+    if log.fallbacks:
+        return "the device has finished no marking cycle"
+    if any(c.mark_begin_ns is not None for c in log.cycles.values()):
+        return (
+            "the program ended while its first marking cycle was under way (one that runs longer, or holds fewer "
+            "objects, lets the device finish; a simulated tracer is thousands of times slower than one in hardware)"
+        )
+    return (
+        "the program never reached a marking cycle (a smaller -Xmx makes some, and so does System.gc() with "
+        "-XX:+ExplicitGCInvokesConcurrent)"
+    )
 
 
 def ended(status):

@@ -318,11 +318,10 @@ def run(args):
         found.append(f"the device process ended during the run; see {OUT / 'device.log'}")
     for problem in found:
         print(f"run: {problem}", file=sys.stderr)
+    if sentence := report.fallbacks(result):
+        print(f"run: {sentence}")
     if result["cycles"] == 0 and not found:
-        print(
-            "run: the program never reached a marking cycle (a smaller -Xmx makes some, "
-            "and so does System.gc() with -XX:+ExplicitGCInvokesConcurrent)"
-        )
+        print(f"run: {report.no_cycles(read)}")
     return exit_status(status, found)
 
 
@@ -349,6 +348,8 @@ def main():
         fail(str(error), 2)
     if args.check:
         return 0
+    if sys.stdout is None or sys.stderr is None:
+        fail("expected open standard output and error, found one that is closed")
     print_anything()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, stop_on_signal)

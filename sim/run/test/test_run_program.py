@@ -86,6 +86,15 @@ def run_with(java, tmp_path):
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60)
 
 
+@pytest.mark.parametrize("closed", [">&-", "2>&-"])
+def test_a_closed_stream_is_told(tmp_path, closed):
+    line = f'exec "$@" {closed}'
+    command = [sys.executable, ROOT / "sim/run/run.py", "--jdk", tmp_path / "jdk", "--app", "Main"]
+    done = subprocess.run(["sh", "-c", line, "sh", *command], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert closed == "2>&-" or "expected open standard output and error" in done.stderr
+
+
 @pytest.mark.parametrize(
     "end, status", [("exit 3", 3), ("exit 130", 130), ("exit 200", 200), ("exit 255", 255), ("kill -9 $$", 137)]
 )

@@ -57,6 +57,38 @@ def test_sums_over_cycles():
     assert report.problems(result, 3) == []
 
 
+def read(*lines):
+    log = jvm_log.JvmLog()
+    for line in lines:
+        log.feed(line)
+    return log
+
+
+BEGUN = "[1ns][gc,marking] GC(3) Concurrent Mark From Roots"
+
+
+def fallback(reason, gc_id=3):
+    return (
+        f'[2ns][gc,merapi] GC({gc_id}) Fallback {{"reason":"{reason}","detail":"x","abandoned":true,"gc_id":{gc_id}}}'
+    )
+
+
+def test_cycles_that_fell_back_are_counted_with_their_reasons():
+    def said(*lines):
+        return report.fallbacks(report.build(read(*lines), "model", ["java"], 0))
+
+    assert said(BEGUN) is None
+    assert said(fallback("no device")).startswith("1 cycle fell back to the CPU: no device; ")
+    several = [fallback("no device"), fallback("timeout", 4), fallback("timeout", 5)]
+    assert said(*several).startswith("3 cycles fell back to the CPU: timeout (2), no device (1); ")
+
+
+def test_a_run_without_a_cycle_says_why():
+    assert "never reached a marking cycle" in report.no_cycles(read())
+    assert "while its first marking cycle was under way" in report.no_cycles(read(BEGUN))
+    assert report.no_cycles(read(BEGUN, fallback("no device"))) == "the device has finished no marking cycle"
+
+
 def test_every_figure_says_how_it_was_obtained():
     result = made([GOOD])
     for name in ("cycles", "objects_marked", "verify", "host_mark_cpu_ms", "remark_ms", "concurrent_mark_ms"):

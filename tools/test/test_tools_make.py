@@ -80,7 +80,7 @@ def test_a_path_that_make_can_take(tmp_path):
         (["run-arguments", "DEVICE=rtl", "MEMORY=nonsense"], "MEMORY: expected one of ideal, ddr4-2400, hbm2, or "),
         (["run-arguments", "DEVICE=rtl", "MEMORY=tools"], "MEMORY: expected one of ideal, "),
         (["qemu-arguments", "DEVICE=nonsense"], "DEVICE: expected one of "),
-        (["qemu-arguments", "TOPOLOGY=nonsense"], "TOPOLOGY: expected one of "),
+        (["qemu-arguments", "TOPOLOGY=nonsense"], "TOPOLOGY: expected one of one, two, pmem to run a program, found "),
         (["qemu-arguments", "DEVICE=rtl", "PRESET=nonsense"], "PRESET: expected one of ddr4-1ch, "),
     ],
 )

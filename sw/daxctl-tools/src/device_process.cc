@@ -36,12 +36,11 @@ constexpr int kGiveBackMilliseconds = 2000;
 // that live, a line each, "PID TIME"; what the latest device said.
 constexpr char kTurnFile[] = "turn", kUsersFile[] = "users", kDevicesFile[] = "devices", kLogFile[] = "log";
 
-// Of a place that everybody knows beforehand, unlike one that the user names.
-void require_own_folder(const std::string& folder) {
-  close(open_own_folder(folder,
-                        "whoever listens in it would be given your heap; make it so (chmod go-w), or name a socket "
-                        "elsewhere with --socket or MERAPI_SOCKET"));
-}
+// Of the folder of a socket that everybody knows beforehand, unlike one that the user names.
+constexpr char kWhyOwn[] =
+    "whoever listens in it would be given your heap; make it so (chmod go-w), or name a socket elsewhere with --socket "
+    "or "
+    "MERAPI_SOCKET";
 
 // Held while a device is looked for, started or ended: runs do so one at a time. Throws Interrupted when a signal that
 // would end this process comes before its turn.
@@ -200,10 +199,10 @@ std::string absolute_socket(const std::string& socket) {
 
 std::string unnamed_socket() {
   const char* runtime = getenv("XDG_RUNTIME_DIR");
-  std::error_code error;
-  // A session's folder goes with it, and su keeps the name of another user's.
-  if (runtime != nullptr && *runtime == '/' && std::filesystem::is_directory(runtime, error) &&
-      access(runtime, W_OK | X_OK) == 0)
+  struct stat status {};
+  // A session's folder goes with it, and su keeps the name of another user's, where root may write.
+  if (runtime != nullptr && *runtime == '/' && stat(runtime, &status) == 0 && S_ISDIR(status.st_mode) &&
+      status.st_uid == geteuid() && access(runtime, W_OK | X_OK) == 0)
     return std::string(runtime) + "/merapi/device.sock";
   return "/tmp/merapi-" + std::to_string(geteuid()) + "/device.sock";
 }
@@ -221,6 +220,16 @@ std::string why_no_socket(const std::string& path) {
   struct stat status {};
   if (lstat(path.c_str(), &status) < 0 || S_ISSOCK(status.st_mode)) return {};
   return "expected a socket or nothing at " + path + ", found another kind of file";
+}
+
+std::string why_no_run(const std::string& socket) {
+  const std::string folder = std::filesystem::path(socket).parent_path().string();
+  const std::string why = socket == unnamed_socket() ? why_no_own_folder(folder, kWhyOwn)
+                          : folder.empty()           ? ""
+                                                     : why_no_folder(folder);
+  if (!why.empty()) return why;
+  // In a folder that is still to be made there is none of runs.
+  return folder.empty() || access(folder.c_str(), F_OK) == 0 ? RunFolder::why_none(socket) : "";
 }
 
 std::string find_program(const std::string& name) {
@@ -263,7 +272,7 @@ SharedDevice::SharedDevice(const std::string& socket, const std::string& engine)
     throw Failure(kAbsent, why + "; name another with --socket or MERAPI_SOCKET");
   const std::string folder = std::filesystem::path(socket).parent_path().string();
   if (socket == unnamed_socket()) {
-    require_own_folder(folder);
+    close(open_own_folder(folder, kWhyOwn));
   } else if (!folder.empty()) {
     make_folder(folder);
   }

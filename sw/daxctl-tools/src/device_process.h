@@ -13,7 +13,7 @@ namespace merapi::cli {
 
 class RunFolder;
 
-// Where no socket is named: $XDG_RUNTIME_DIR/merapi/device.sock where that folder is ours to write, or
+// Where no socket is named: $XDG_RUNTIME_DIR/merapi/device.sock where that folder is ours, or
 // /tmp/merapi-UID/device.sock.
 std::string unnamed_socket();
 // $MERAPI_SOCKET, absolute as absolute_socket has it, or unnamed_socket().
@@ -22,6 +22,8 @@ std::string default_socket();
 std::string absolute_socket(const std::string& socket);
 // Why no device can listen at this path; empty when one may. What is found through a link answers first (listener_at).
 std::string why_no_socket(const std::string& path);
+// Why a run cannot have the folders that it needs for this socket; empty when it can. Nothing is made.
+std::string why_no_run(const std::string& socket);
 // merapi-device: $MERAPI_DEVICE_PROGRAM, beside this program, or in PATH. Throws when there is none.
 std::string device_program();
 // A program of this name: beside this one or in PATH; empty when there is none.

@@ -8,6 +8,8 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <filesystem>
+
 #include "cli.h"
 
 namespace merapi::cli {
@@ -24,14 +26,8 @@ std::string unopened(const std::string& folder, int code) {
   return std::string("one that cannot be opened (") + strerror(code) + ")";
 }
 
-}  // namespace
-
-void make_folder(const std::string& folder) {
-  if (mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) throw system_failure(errno, "cannot make " + folder);
-}
-
-int open_own_folder(const std::string& folder, const std::string& why) {
-  make_folder(folder);
+// As open_own_folder, of one that is there.
+int open_present(const std::string& folder, const std::string& why) {
   const int fd = open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_NOFOLLOW | O_CLOEXEC);
   const int code = errno;
   struct stat status {};
@@ -45,11 +41,49 @@ int open_own_folder(const std::string& folder, const std::string& why) {
                              ": " + why);
 }
 
-RunFolder::RunFolder(const std::string& socket)
-    : path_(socket + ".runs"),
-      fd_(open_own_folder(path_,
-                          "runs with this socket leave there what they know of each other; remove it or name another "
-                          "socket with --socket or MERAPI_SOCKET")) {}
+std::string runs_of(const std::string& socket) { return socket + ".runs"; }
+
+constexpr char kWhyRuns[] =
+    "runs with this socket leave there what they know of each other; remove it or name another socket with --socket or "
+    "MERAPI_SOCKET";
+
+}  // namespace
+
+void make_folder(const std::string& folder) {
+  if (mkdir(folder.c_str(), 0700) < 0 && errno != EEXIST) throw system_failure(errno, "cannot make " + folder);
+}
+
+int open_own_folder(const std::string& folder, const std::string& why) {
+  make_folder(folder);
+  return open_present(folder, why);
+}
+
+std::string why_no_folder(const std::string& folder) {
+  struct stat status {};
+  if (lstat(folder.c_str(), &status) == 0) return {};
+  int code = errno;
+  if (code == ENOENT) {
+    const std::string parent = std::filesystem::path(folder).parent_path().string();
+    if (access(parent.empty() ? "." : parent.c_str(), W_OK | X_OK) == 0) return {};
+    code = errno;
+  }
+  return "cannot make " + folder + ": " + strerror(code);
+}
+
+std::string why_no_own_folder(const std::string& folder, const std::string& why) {
+  struct stat status {};
+  if (lstat(folder.c_str(), &status) < 0) return why_no_folder(folder);
+  try {
+    close(open_present(folder, why));
+    return {};
+  } catch (const Failure& e) {
+    return e.what();
+  }
+}
+
+RunFolder::RunFolder(const std::string& socket) : path_(runs_of(socket)), fd_(open_own_folder(path_, kWhyRuns)) {}
+
+std::string RunFolder::why_none(const std::string& socket) { return why_no_own_folder(runs_of(socket), kWhyRuns); }
 
 RunFolder::~RunFolder() { close(fd_); }
 

@@ -17,10 +17,16 @@ void make_folder(const std::string& folder);
 // to do.
 int open_own_folder(const std::string& folder, const std::string& why);
 
+// Why make_folder, and open_own_folder, would throw; empty when they would not. Nothing is made.
+std::string why_no_folder(const std::string& folder);
+std::string why_no_own_folder(const std::string& folder, const std::string& why);
+
 class RunFolder {
  public:
   // As open_own_folder.
   explicit RunFolder(const std::string& socket);
+  // As why_no_own_folder.
+  static std::string why_none(const std::string& socket);
   ~RunFolder();
   RunFolder(const RunFolder&) = delete;
   RunFolder& operator=(const RunFolder&) = delete;

@@ -203,10 +203,12 @@ void check_device_process(Findings* f) {
     f->add("device process", Verdict::kBad,
            "process " + std::to_string(listener.pid) + " at " + socket + " is stopped: it traces nothing",
            "kill -CONT " + std::to_string(listener.pid));
+  else if (const std::string why = listener.there ? "" : why_no_socket(socket); !why.empty())
+    f->add("device process", Verdict::kBad, why, "name another with MERAPI_SOCKET: 'merapi run' refuses this one");
+  else if (const std::string why = why_no_run(socket); !why.empty())
+    f->add("device process", Verdict::kBad, why, "'merapi run' refuses this socket until then");
   else if (listener.there)
     f->add("device process", Verdict::kGood, "listens at " + socket);
-  else if (const std::string why = why_no_socket(socket); !why.empty())
-    f->add("device process", Verdict::kBad, why, "name another with MERAPI_SOCKET: 'merapi run' refuses this one");
   else if (stat(socket.c_str(), &status) == 0)
     f->add("device process", Verdict::kNote, "a socket without a process at " + socket,
            "nothing: 'merapi run' replaces it");

@@ -73,6 +73,29 @@ def test_a_place_for_the_socket_that_another_file_has(folder):
     assert (one["verdict"], one["found"]) == ("note", f"a socket without a process at {folder}/s")
 
 
+def test_a_place_for_the_socket_that_runs_refuse(folder, java):
+    """It was said that 'merapi run' starts a device there."""
+    runtime = folder / "runtime"
+    (runtime / "merapi").mkdir(parents=True)
+    (runtime / "merapi").chmod(0o777)
+    (folder / "s.runs").touch()
+    places = {
+        "into which nobody else writes, found one that is open to others": {"XDG_RUNTIME_DIR": str(runtime)},
+        f"folder of your own at {folder}/s.runs, into": {"MERAPI_SOCKET": str(folder / "s")},
+        f"cannot make {folder}/gone/none: No such": {"MERAPI_SOCKET": str(folder / "gone" / "none" / "s")},
+    }
+    for found, place in places.items():
+        env = {"MERAPI_SOCKET": "", **place}
+        done = merapi("doctor", "--json", env=env)
+        one = finding(done, "device process")
+        assert (done.status, one["verdict"]) == (FOUND, "problem") and found in one["found"], one
+        refused = merapi("run", "--", java, env=env)
+        assert refused.status == 125 and one["found"] in refused.err, refused.err
+    # A folder that is not there yet is made, here by nobody.
+    done = merapi("doctor", "--json", env={"MERAPI_SOCKET": str(folder / "new" / "s")})
+    assert finding(done, "device process")["found"].startswith("none at ") and not (folder / "new").exists()
+
+
 def problem(system, check, remedy):
     done = system.run("doctor", "--json")
     assert done.status == FOUND

@@ -129,9 +129,8 @@ def test_a_socket_may_be_named_wherever_its_user_may_write(folder, way):
 def test_the_folder_that_nobody_named_is_the_user_s_own(folder):
     """Its name is known to all: a socket in it might be anybody's."""
     runtime = folder / "runtime"
-    runtime.mkdir()
-    runtime.chmod(0o1777)
-    (runtime / "merapi").mkdir()
+    (runtime / "merapi").mkdir(parents=True)
+    os.chown(runtime, *pwd.getpwnam("nobody")[2:4])
     (runtime / "merapi").chmod(0o777)
     done = of_nobody(folder, [], {"XDG_RUNTIME_DIR": str(runtime)})
     assert done.status == 125
@@ -156,6 +155,10 @@ def test_default_socket_without_a_usable_runtime_folder(java, env, folder):
     fallback = f"device:/tmp/merapi-{os.geteuid()}/device.sock"
     assert window(folder) == f"device:{folder}/merapi/device.sock"
     assert [window(name) for name in (folder / "gone", folder / "plain", "relative", "")] == [fallback] * 4
+    if os.geteuid() == 0:
+        # That of the user from whom su came: what root leaves there would lock him out.
+        os.chown(folder, *pwd.getpwnam("nobody")[2:4])
+        assert window(folder) == fallback
 
 
 def test_no_device_stays_when_it_cannot_be_recorded(java, env):
@@ -324,7 +327,7 @@ def test_a_folder_of_the_user_s_own_that_cannot_be_opened_is_told(folder):
     """It was said to be another user's."""
     runtime = folder / "runtime"
     (runtime / "merapi").mkdir(parents=True)
-    runtime.chmod(0o1777)
+    os.chown(runtime, *pwd.getpwnam("nobody")[2:4])
     os.chown(runtime / "merapi", *pwd.getpwnam("nobody")[2:4])
     for mode, found in (
         (0o300, "one that cannot be opened (Permission denied)"),

@@ -1,108 +1,28 @@
 // SPDX-License-Identifier: Apache-2.0
 //
-// Saved windows: what goes in comes out, and what is damaged is refused.
+// Saved windows: what goes in comes out.
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
 #include <sys/mount.h>
 #include <sys/stat.h>
-#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <chrono>
-#include <cstdarg>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <map>
-#include <random>
 #include <set>
+#include <string>
 #include <thread>
 
-#include "stepped.h"
-
-// What the library asks of the disk, in order: 'h' for a header, 't' for a text, 's' for all of it being on the disk.
-// The process ends within call number `last` (counted from 0), with half of a text written: a header is within one
-// page, of which a process that is killed writes all or nothing, and within one sector.
-static std::string* calls = nullptr;
-static int last = -1;
-
-static void EndAt(char call) {
-  calls->push_back(call);
-  if (int(calls->size()) == last + 1) _exit(0);
-}
-
-// Called before a file is opened for reading and writing.
-static std::function<void()>* before_open = nullptr;
-
-extern "C" int open(const char* path, int flags, ...) {
-  va_list rest;
-  va_start(rest, flags);
-  const mode_t mode = (flags & (O_CREAT | O_TMPFILE)) != 0 ? va_arg(rest, mode_t) : 0;
-  va_end(rest);
-  if (before_open != nullptr && (flags & O_ACCMODE) == O_RDWR) (*before_open)();
-  return int(syscall(SYS_openat, AT_FDCWD, path, flags, mode));
-}
-
-extern "C" ssize_t pwrite(int fd, const void* data, size_t bytes, off_t at) {
-  if (calls != nullptr && at != 0 && int(calls->size()) == last) (void)!syscall(SYS_pwrite64, fd, data, bytes / 2, at);
-  if (calls != nullptr) EndAt(at == 0 ? 'h' : 't');
-  return syscall(SYS_pwrite64, fd, data, bytes, at);
-}
-
-extern "C" int fsync(int fd) {
-  if (calls != nullptr) EndAt('s');
-  return int(syscall(SYS_fsync, fd));
-}
+#include "image_fixture.h"
 
 namespace merapi_test {
 namespace {
-
-std::string ReadFile(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
-void WriteFile(const std::string& path, const std::string& content) {
-  std::ofstream(path, std::ios::binary) << content;
-}
-
-class Image : public Stepped {
- protected:
-  void SetUp() override {
-    Stepped::SetUp();
-    merapi_config config;
-    merapi_get_config(window_, &config);
-    config.heap_base = 0x700000000;
-    config.oop_bytes = 4;
-    ASSERT_EQ(merapi_configure(window_, &config, &error_), 0) << error_.message;
-    heap_ = static_cast<uint8_t*>(merapi_map_area(window_, MERAPI_AREA_HEAP));
-    std::mt19937 random(7);
-    for (uint64_t page : {0, 1, 2, 500, 700, 701, 2047})
-      for (int i = 0; i < 4096; i++) heap_[page * 4096 + i] = static_cast<uint8_t>(random());
-    merapi_limit_set(window_, 2, 0x212340);
-    merapi_shape shape{};
-    shape.klass_word = 0x800000100;
-    shape.kind = MERAPI_SHAPE_KIND_PRIM_ARRAY;
-    shape.header_bytes = 16;
-    ASSERT_EQ(merapi_shape_put(window_, &shape, nullptr), 0);
-  }
-  int Save(const merapi_answers* answers = nullptr, const char* json = nullptr, uint32_t bitmap = 1) {
-    return merapi_image_save(window_, image_.c_str(), bitmap, answers, json, &error_);
-  }
-  bool NothingBeside(const std::set<std::string>& expected) {
-    std::set<std::string> found;
-    for (const auto& entry : std::filesystem::directory_iterator(std::filesystem::path(image_).parent_path()))
-      found.insert(entry.path().filename());
-    return found == expected;
-  }
-  int OpenImage(merapi_image** image) { return merapi_image_open(image_.c_str(), image, &error_); }
-  std::string image_ = folder_ / "saved.mwi";
-  uint8_t* heap_ = nullptr;
-};
 
 TEST_F(Image, KeepsItsLayoutWhateverTheDefaultsAre) {
   merapi_geometry geometry = SmallGeometry();
@@ -336,96 +256,6 @@ TEST_F(Image, AnOutputThatIsADescriptorsIsKnown) {
   EXPECT_FALSE(merapi_output_is(image_.c_str(), file));
 }
 
-// As a JVM does it: the text is blank until G1's time is known. The image was damaged.
-TEST_F(Image, AnInterruptedTextLeavesTheImage) {
-  const std::string blank = "{}" + std::string(1021, ' '), old = "{\"of\":\"old\"}" + std::string(1000, ' ');
-  const std::string text = "{\"g1_mark_ms\":12.5,\"note\":\"" + std::string(800, 'x') + "\"}";
-  for (const std::string& before : {blank, old}) {
-    ASSERT_EQ(Save(nullptr, before.c_str()), 0) << error_.message;
-    const std::string saved = ReadFile(image_);
-    std::string all;
-    calls = &all;
-    ASSERT_EQ(merapi_image_annotate(image_.c_str(), text.c_str(), &error_), 0) << error_.message;
-    calls = nullptr;
-    EXPECT_EQ(all, before == blank ? "tshs" : "hstshs");
-    for (int end = 0; end <= int(all.size()); end++) {
-      WriteFile(image_, saved);
-      const pid_t child = fork();
-      ASSERT_GE(child, 0);
-      if (child == 0) {
-        std::string done;
-        calls = &done;
-        last = end;
-        merapi_image_annotate(image_.c_str(), text.c_str(), nullptr);
-        _exit(0);
-      }
-      ASSERT_EQ(waitpid(child, nullptr, 0), child);
-      merapi_image* image = nullptr;
-      ASSERT_EQ(OpenImage(&image), 0) << error_.message << " after " << end << " of " << all;
-      std::string found = merapi_image_json(image);
-      found.erase(found.find_last_not_of(' ') + 1);
-      EXPECT_TRUE(found == (end == int(all.size()) ? text : "{}") || (end == 0 && before.rfind(found, 0) == 0) ||
-                  (end + 1 == int(all.size()) && found == text))
-          << found << " after " << end << " of " << all;
-      EXPECT_EQ(merapi_image_load(image, window_, &error_), 0) << error_.message;
-      merapi_image_close(image);
-      // The next one writes all of it.
-      ASSERT_EQ(merapi_image_annotate(image_.c_str(), text.c_str(), &error_), 0) << error_.message;
-      ASSERT_EQ(OpenImage(&image), 0) << error_.message;
-      EXPECT_EQ(std::string(merapi_image_json(image)).rfind(text, 0), 0u);
-      merapi_image_close(image);
-    }
-  }
-  // Other tables have no such second sum.
-  std::string damaged = ReadFile(image_);
-  damaged[128] ^= 1;
-  WriteFile(image_, damaged);
-  merapi_image* image = nullptr;
-  EXPECT_EQ(OpenImage(&image), -EBADMSG);
-}
-
-// One that was interrupted leaves a window without its magic. Its next life's generations are others all the same.
-TEST_F(Image, GenerationsGoOnAfterAnInterruptedLoad) {
-  const std::string path = folder_ / "again";
-  const merapi_geometry geometry = SmallGeometry();
-  const uint64_t former = 101;
-  for (const bool interrupted : {false, true}) {
-    merapi_window* window = nullptr;
-    const auto format = [&] {
-      const int status =
-          merapi_open(("file:" + path).c_str(), &geometry, MERAPI_OPEN_FORMAT | MERAPI_OPEN_CREATE, &window, &error_);
-      if (status == 0) merapi_close(window);
-      return status;
-    };
-    ASSERT_EQ(format(), 0) << error_.message;
-    std::string content = ReadFile(path);
-    std::memcpy(&content[MERAPI_HOST_INDEX_OFFSET], &former, sizeof former);
-    if (interrupted) std::memset(content.data(), 0, 8);
-    WriteFile(path, content);
-    ASSERT_EQ(format(), 0) << error_.message;
-    uint64_t now;
-    std::memcpy(&now, &ReadFile(path)[MERAPI_HOST_INDEX_OFFSET], sizeof now);
-    EXPECT_EQ(now, former) << "interrupted: " << interrupted;
-    std::filesystem::remove(path);
-  }
-}
-
-// A text for the file that was looked at, not for one that has taken its name since.
-TEST_F(Image, AnotherFileOfItsNameGetsNoText) {
-  ASSERT_EQ(Save(nullptr, ("{}" + std::string(40, ' ')).c_str()), 0) << error_.message;
-  const std::string other = folder_ / "other.mwi";
-  heap_[0] ^= 1;
-  ASSERT_EQ(merapi_image_save(window_, other.c_str(), 1, nullptr, "{\"other\": 1}", &error_), 0) << error_.message;
-  const std::string content = ReadFile(other);
-  std::function<void()> replace = [&] { std::filesystem::rename(other, image_); };
-  before_open = &replace;
-  const int status = merapi_image_annotate(image_.c_str(), "{\"text\": 1}", &error_);
-  before_open = nullptr;
-  EXPECT_EQ(status, -EBUSY);
-  EXPECT_NE(std::string(error_.message).find("to stay the same file"), std::string::npos) << error_.message;
-  EXPECT_TRUE(ReadFile(image_) == content);
-}
-
 // Where holes take a page to be read: on a tmpfs, which may be full.
 TEST_F(Image, SavingTouchesNoHole) {
   merapi_geometry geometry = SmallGeometry();
@@ -549,91 +379,6 @@ TEST_F(Image, OpeningTouchesNoHole) {
   unlink(path.c_str());
 }
 
-TEST_F(Image, WhatCannotBeWrittenIsRefusedAndStays) {
-  std::filesystem::create_directory(image_);
-  EXPECT_EQ(Save(), -EINVAL);
-  EXPECT_NE(std::strstr(error_.message, "a folder"), nullptr) << error_.message;
-  EXPECT_TRUE(std::filesystem::is_directory(image_));
-  std::filesystem::remove(image_);
-  std::filesystem::create_symlink("nothing", image_);
-  EXPECT_EQ(Save(), -ENOENT);
-  EXPECT_NE(std::strstr(error_.message, "leads nowhere"), nullptr) << error_.message;
-  EXPECT_TRUE(std::filesystem::is_symlink(image_));
-  EXPECT_TRUE(NothingBeside({"window", "saved.mwi"}));
-  std::filesystem::remove(image_);
-  ASSERT_EQ(mknod(image_.c_str(), S_IFSOCK | 0600, 0), 0);
-  EXPECT_EQ(Save(), -EINVAL);
-  EXPECT_TRUE(std::filesystem::is_socket(image_));
-}
-
-TEST_F(Image, EveryDamagedBitBeforeThePayloadIsSeen) {
-  ASSERT_EQ(Save(nullptr, "{\"a\": 1}"), 0);
-  const std::string good = ReadFile(image_);
-  size_t payload = 0;
-  while (good.compare(payload, 7, "MERAPI1") != 0) payload += 4096;
-  merapi_image* image = nullptr;
-  for (size_t at = 0; at < payload; at += at < 512 ? 1 : 97) {
-    std::string bad = good;
-    bad[at] = static_cast<char>(bad[at] ^ (1 << at % 8));
-    WriteFile(image_, bad);
-    const int status = OpenImage(&image);
-    EXPECT_TRUE(status == -EBADMSG || status == -EPROTO) << at << " " << status;
-  }
-}
-
-TEST_F(Image, DamagedPayloadIsNotLoaded) {
-  ASSERT_EQ(Save(), 0);
-  std::string bad = ReadFile(image_);
-  bad[bad.size() - 100] ^= 1;
-  WriteFile(image_, bad);
-  merapi_image* image = nullptr;
-  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
-  merapi_limit_set(window_, 0, 5);
-  EXPECT_EQ(merapi_image_check(image, &error_), -EBADMSG);
-  EXPECT_EQ(merapi_image_load(image, window_, &error_), -EBADMSG);
-  EXPECT_EQ(merapi_limit_get(window_, 0), 5u);  // untouched
-  merapi_image_close(image);
-}
-
-// Somebody writes the file in place, once it was opened.
-TEST_F(Image, WhatWasCheckedIsUsed) {
-  const uint64_t key[] = {0x700000040}, first[] = {0, 2}, reference[] = {11, 12};
-  const uint8_t is_klass[] = {0};
-  const merapi_answers answers = {1, key, is_klass, first, reference};
-  ASSERT_EQ(Save(&answers, "{\"a\": 1}"), 0);
-  const std::string page(heap_, heap_ + 4096);
-  std::string other = ReadFile(image_);
-  merapi_image* image = nullptr;
-  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
-  const size_t payload = other.find("MERAPI1");
-  ASSERT_EQ(payload % 4096, 0u);
-  std::fill_n(other.begin(), payload, '\xff');
-  WriteFile(image_, other);
-  const merapi_answers* back = merapi_image_answers(image);
-  EXPECT_EQ(back->first[1], 2u);
-  EXPECT_EQ(back->reference[1], 12u);
-  EXPECT_STREQ(merapi_image_json(image), "{\"a\": 1}");
-  std::memset(heap_, 0, 4096);
-  ASSERT_EQ(merapi_image_load(image, window_, &error_), 0) << error_.message;
-  EXPECT_EQ(std::memcmp(merapi_map_area(window_, MERAPI_AREA_HEAP), page.data(), page.size()), 0);
-  merapi_image_close(image);
-}
-
-TEST_F(Image, APayloadThatIsWrittenWhileItIsLoaded) {
-  ASSERT_EQ(Save(), 0);
-  std::string other = ReadFile(image_);
-  merapi_image* image = nullptr;
-  ASSERT_EQ(OpenImage(&image), 0) << error_.message;
-  ASSERT_EQ(merapi_image_check(image, &error_), 0);
-  other[other.size() - 100] ^= 1;
-  WriteFile(image_, other);
-  EXPECT_EQ(merapi_image_load(image, window_, &error_), -EBADMSG);
-  EXPECT_NE(std::strstr(error_.message, "nobody writes"), nullptr) << error_.message;
-  merapi_window* none = nullptr;  // half of one and half of another is no window
-  EXPECT_LT(merapi_open(("file:" + path_).c_str(), nullptr, MERAPI_OPEN_READONLY, &none, &error_), 0);
-  merapi_image_close(image);
-}
-
 TEST_F(Image, WhatLiesBetweenTheAreasIsNotSaved) {
   const merapi_layout& layout = *merapi_layout_of(window_);
   std::map<uint64_t, uint64_t> areas;  // end by begin
@@ -654,23 +399,6 @@ TEST_F(Image, WhatLiesBetweenTheAreasIsNotSaved) {
   ASSERT_GT(gaps, 0);
   ASSERT_EQ(Save(), 0) << error_.message;
   EXPECT_EQ(ReadFile(image_).find(former), std::string::npos);
-}
-
-TEST_F(Image, TruncatedOrExtendedFilesAreRefused) {
-  ASSERT_EQ(Save(), 0);
-  const std::string good = ReadFile(image_);
-  merapi_image* image = nullptr;
-  for (size_t size :
-       {size_t{0}, size_t{1}, size_t{127}, size_t{128}, size_t{4096}, good.size() - 4096, good.size() - 1}) {
-    WriteFile(image_, good.substr(0, size));
-    EXPECT_LT(OpenImage(&image), 0) << size;
-    EXPECT_EQ(image, nullptr);
-  }
-  WriteFile(image_, good + "x");
-  EXPECT_EQ(OpenImage(&image), -EBADMSG);
-  std::filesystem::remove(image_);
-  EXPECT_EQ(OpenImage(&image), -ENOENT);
-  EXPECT_EQ(merapi_image_open("/", &image, &error_), -EPROTO);
 }
 
 TEST_F(Image, NeedsAWindowThatIsLargeEnoughAndFree) {

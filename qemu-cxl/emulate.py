@@ -7,7 +7,8 @@ patched JDK puts its heap there, and merapi-device, a process on this machine th
 maps the same memory, marks it; the guest sees it as a PCI function. With --shell: a shell in such a guest instead.
 
 The report is build/qemu/report.json; console.log, qemu.log, device.log and
-out/jvm.log lie beside it. Status: 0 success, 1 a check failed, 2 wrong use.
+out/jvm.log lie beside it. Status: 0 success, 1 the program or a check
+failed, 2 wrong use, 130 stopped.
 """
 
 import argparse

@@ -153,16 +153,16 @@ enum merapi_fault {
   MERAPI_FAULT_NONE = 0, /* no fault */
   MERAPI_FAULT_BAD_MAGIC = 1, /* the control page does not start with MAGIC; address = what was found */
   MERAPI_FAULT_BAD_VERSION = 2, /* major version differs, or the minor is newer than the device's; detail = what was found */
-  MERAPI_FAULT_BAD_CONFIG = 3, /* a latched field is out of range; address = its offset in the control page, detail = its value (of a limit that is found wrong beside an object: its bits 3 to 40 may be all) */
+  MERAPI_FAULT_BAD_CONFIG = 3, /* a latched field is out of range; address = its offset in the control page (of a limit: in the window), detail = its value (of a limit that is read while an object is looked at, its bits 3 to 40 may be all that is told) */
   MERAPI_FAULT_BAD_COMMAND = 4, /* unknown opcode, argument out of range, or not allowed in this phase; address = submission index, detail = opcode */
   MERAPI_FAULT_BAD_SEQUENCE = 5, /* a submission's sequence number is not the expected one; address = submission index */
   MERAPI_FAULT_RING_OVERRUN = 6, /* an index moved backwards or more than the ring's size ahead, or one of the host's was not 0 at the handshake; address = the index (at the handshake: of submissions) */
   MERAPI_FAULT_BAD_REFERENCE = 7, /* a reference inside the heap is not aligned; address = the reference, detail = the object it was read from */
-  MERAPI_FAULT_BAD_OBJECT = 8, /* an object is empty or ends beyond the heap; address = the object, detail = its size in words */
-  MERAPI_FAULT_BAD_SHAPE = 9, /* a shape's fields contradict each other; address = klass word, detail = the kind that stands in it (of a block in the extension: that of an object and its words may stand there) */
+  MERAPI_FAULT_BAD_OBJECT = 8, /* an object is empty or ends beyond the heap; address = the object, detail = its size in words (0 where none can be read; of an array whose length is negative, any) */
+  MERAPI_FAULT_BAD_SHAPE = 9, /* a shape's fields contradict each other; address = klass word, detail = the kind that stands in it (when a block in the extension is wrong, address may be an object of the klass, and detail its size in words) */
   MERAPI_FAULT_MEMORY = 10, /* error response or poison; address = window offset */
   MERAPI_FAULT_GUARD = 11, /* the device was about to write outside its areas; address = window offset */
-  MERAPI_FAULT_TRUNCATED = 12, /* the window became smaller under the device; address = window offset */
+  MERAPI_FAULT_TRUNCATED = 12, /* an access beyond the window, or the window became smaller under the device; address = window offset */
   MERAPI_FAULT_INTERNAL = 13, /* an invariant of the device failed; detail = which */
 };
 

@@ -149,16 +149,16 @@ object Contract {
     val None = 0 // no fault
     val BadMagic = 1 // the control page does not start with MAGIC; address = what was found
     val BadVersion = 2 // major version differs, or the minor is newer than the device's; detail = what was found
-    val BadConfig = 3 // a latched field is out of range; address = its offset in the control page, detail = its value (of a limit that is found wrong beside an object: its bits 3 to 40 may be all)
+    val BadConfig = 3 // a latched field is out of range; address = its offset in the control page (of a limit: in the window), detail = its value (of a limit that is read while an object is looked at, its bits 3 to 40 may be all that is told)
     val BadCommand = 4 // unknown opcode, argument out of range, or not allowed in this phase; address = submission index, detail = opcode
     val BadSequence = 5 // a submission's sequence number is not the expected one; address = submission index
     val RingOverrun = 6 // an index moved backwards or more than the ring's size ahead, or one of the host's was not 0 at the handshake; address = the index (at the handshake: of submissions)
     val BadReference = 7 // a reference inside the heap is not aligned; address = the reference, detail = the object it was read from
-    val BadObject = 8 // an object is empty or ends beyond the heap; address = the object, detail = its size in words
-    val BadShape = 9 // a shape's fields contradict each other; address = klass word, detail = the kind that stands in it (of a block in the extension: that of an object and its words may stand there)
+    val BadObject = 8 // an object is empty or ends beyond the heap; address = the object, detail = its size in words (0 where none can be read; of an array whose length is negative, any)
+    val BadShape = 9 // a shape's fields contradict each other; address = klass word, detail = the kind that stands in it (when a block in the extension is wrong, address may be an object of the klass, and detail its size in words)
     val Memory = 10 // error response or poison; address = window offset
     val Guard = 11 // the device was about to write outside its areas; address = window offset
-    val Truncated = 12 // the window became smaller under the device; address = window offset
+    val Truncated = 12 // an access beyond the window, or the window became smaller under the device; address = window offset
     val Internal = 13 // an invariant of the device failed; detail = which
   }
 

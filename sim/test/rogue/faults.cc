@@ -227,6 +227,8 @@ const std::vector<Fault> kFaults = {
     {"hang-up", When::kTracing, After::kHangUp, nothing, "closes the connection and offers itself anew"},
     {"deaf", When::kTracing, After::kDeaf, nothing, "stops answering anything"},
     {"stuck", When::kTracing, After::kObey, nothing, "acknowledges requests and traces no more"},
+    {"deferring", When::kTracing, After::kDefer, nothing,
+     "does nothing but to count deferred objects, and then nothing"},
     {"late-pause", When::kTracing, After::kLate, nothing, "acknowledges a pause after five times its patience"},
     {"garbage-bytes", When::kTracing, After::kObey, garbage_bytes, "publishes random bytes as completions"},
     {"garbage-type", When::kTracing, After::kObey, garbage_type, "a well-numbered completion of an unknown type"},

@@ -26,6 +26,7 @@ enum class After {
   kLate,    // acknowledges the next pause long after its patience, then goes on
   kHangUp,  // closes the connection and offers itself anew
   kCount,   // obeys, and counts what it does not do
+  kDefer,   // obeys, and counts deferred objects for a while, nothing else
   kChat,    // obeys, and fills the completion ring with what says nothing whenever there is room
   // From the start (kAlways):
   kForget,  // no klass has a shape, and each DEFER comes twice

@@ -14,6 +14,8 @@ using Clock = std::chrono::steady_clock;
 constexpr auto kPoll = std::chrono::microseconds(200);
 constexpr uint64_t kDozeUs = 600'000'000;
 constexpr auto kRest = std::chrono::milliseconds(5);
+// Twice as long as a host of these tests waits for a counter that grows.
+constexpr auto kDeferring = std::chrono::seconds(5);
 
 sim::EngineOptions engine_options(const Plan& plan) {
   sim::EngineOptions options;
@@ -100,6 +102,8 @@ bool Rogue::strikes_in_trace() {
 
 void Rogue::strike() {
   if (plan_->times > 0) plan_->times--;
+  struck_ = Clock::now();
+  counts_ = true;
   std::fprintf(stderr, "strike %.*s cycle %u generation %llu\n", static_cast<int>(plan_->fault->name.size()),
                plan_->fault->name.data(), target_.cycle, static_cast<unsigned long long>(struck_generation_));
   std::fflush(stderr);
@@ -119,7 +123,11 @@ bool Rogue::misbehave() {
       break;
     case After::kCount:
       acknowledge();
-      count();
+      count(MERAPI_COUNTER_OBJECTS_SCANNED);
+      break;
+    case After::kDefer:
+      acknowledge();
+      count_deferred();
       break;
     case After::kChat:
       acknowledge();
@@ -159,9 +167,18 @@ void Rogue::acknowledge() {
   notify();
 }
 
-void Rogue::count() {
-  uint64_t& counter = target_.control.counters->value[MERAPI_COUNTER_OBJECTS_SCANNED];
+void Rogue::count(enum merapi_counter which) {
+  uint64_t& counter = target_.control.counters->value[which];
   sim::store(counter, sim::load(counter) + 1);
+}
+
+void Rogue::count_deferred() {
+  if (!counts_) return;
+  count(MERAPI_COUNTER_DEFERRED);
+  if (Clock::now() - struck_ < kDeferring) return;
+  counts_ = false;
+  std::fprintf(stderr, "counts no more\n");
+  std::fflush(stderr);
 }
 
 void Rogue::claim_idle() {

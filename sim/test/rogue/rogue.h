@@ -44,7 +44,8 @@ class Rogue : private sim::EngineHost {
   void strike();
   bool misbehave();
   void acknowledge();
-  void count();
+  void count(enum merapi_counter which);
+  void count_deferred();
   void claim_idle();
 
   merapi_lease* lease_;
@@ -54,7 +55,9 @@ class Rogue : private sim::EngineHost {
   sim::Model model_;
 
   uint64_t struck_generation_ = 0;  // 0: not misbehaving
-  uint64_t answered_ = 0;           // generation seen last
+  std::chrono::steady_clock::time_point struck_;
+  bool counts_ = false;    // of a strike that counts for a while
+  uint64_t answered_ = 0;  // generation seen last
   uint64_t cycles_seen_ = 0;
   bool slow_ = false;  // in this cycle
   std::chrono::steady_clock::time_point cycle_began_;

@@ -16,7 +16,7 @@ from rogue_runs import ARGUMENTS, AT_HANDSHAKE, BAD, IN_TRACE, SILENT, check_tol
 # The host must see through these without giving the cycle up.
 HARMLESS = ["idle-unconsumed", "idle-unread", "idle-other-cycle"]
 # Tests of their own, here and in test_slow_devices.py.
-OTHERS = ["die", "stop", "defer-inside", "defer-marked", "defer-no-klass", "forgetful", "dozing", "slow"]
+OTHERS = ["die", "stop", "defer-inside", "defer-marked", "defer-no-klass", "deferring", "forgetful", "dozing", "slow"]
 # A device that completes a cycle in between is asked again after each failure.
 EVERY_OTHER = ["--times", "-1", "--every", "2"]
 
@@ -79,6 +79,14 @@ def test_nobody_else_notices(mode, java, rogue_program, classes, runs, tmp_path)
         result = start(runs, java, device, classes, tmp_path, "quiet=1").finish(30)
         reasons = {**IN_TRACE, "defer-unmarked": BAD, "die": f"device lost|{SILENT}"}[mode]
         check_told(result, device, mode, reasons, abandoned=True)
+
+
+def test_objects_that_are_deferred_are_progress(java, rogue_program, classes, runs, tmp_path):
+    """Long runs of objects that the host scans move no other counter of a device."""
+    with rogue(rogue_program, tmp_path, "deferring") as device:
+        result = start(runs, java, device, classes, tmp_path, "quiet=1").finish(60)
+        check_told(result, device, "deferring", "device stuck", abandoned=True)
+        assert "counts no more\n" in device.said(), result.describe("given up while it counted")
 
 
 def test_stuck_between_full_collections(java, rogue_program, classes, runs, tmp_path):

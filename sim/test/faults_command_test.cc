@@ -102,12 +102,7 @@ TEST_F(Faults, LimitOutsideItsRegion) {
 }
 
 TEST_F(Faults, ConfigurationIsLatched) {
-  klass(0, kKlass);
-  reference(12, 4096);
-  klass(4096, kKlass);
-  ASSERT_TRUE(machine_->attach());
-  window_->mark(0, 0);
-  machine_->begin(0);
+  ASSERT_NO_FATAL_FAILURE(begin_with_two_objects());
   steps(3);
   // What changes after BEGIN_CYCLE is not looked at.
   *window_->config() = {};

@@ -61,6 +61,16 @@ class Faults : public testing::Test {
   }
   merapi_fault_record record() { return *window_->control<merapi_fault_record>(MERAPI_FAULT_RECORD_OFFSET); }
 
+  // A cycle with a grey at 0 that refers to an object at 4096; nothing is commanded yet.
+  void begin_with_two_objects() {
+    klass(0, kKlass);
+    reference(12, 4096);
+    klass(4096, kKlass);
+    ASSERT_TRUE(machine_->attach());
+    window_->mark(0, 0);
+    machine_->begin(0);
+  }
+
   // A trace of the object at 0, paused when that is marked.
   void pause_in_the_first_object() {
     ASSERT_TRUE(machine_->attach());

@@ -273,12 +273,7 @@ TEST_F(Faults, StrictModeFindsAMarkAboveALimit) {
 
 TEST_F(Faults, StrictModeFindsAWrongLiveTable) {
   build({}, true);
-  klass(0, kKlass);
-  reference(12, 4096);
-  klass(4096, kKlass);
-  ASSERT_TRUE(machine_->attach());
-  window_->mark(0, 0);
-  machine_->begin(0);
+  ASSERT_NO_FATAL_FAILURE(begin_with_two_objects());
   machine_->trace(0, 16);
   for (int i = 0; i < 200 && !machine_->idle(); i++) {
     machine_->step();

@@ -89,9 +89,11 @@ def run_with(java, tmp_path):
 @pytest.mark.parametrize("closed", [">&-", "2>&-"])
 def test_a_closed_stream_is_told(tmp_path, closed):
     line = f'exec "$@" {closed}'
+    program(tmp_path / "jdk/bin/java", f"#!/bin/sh\necho > {tmp_path}/started\n")
     command = [sys.executable, ROOT / "sim/run/run.py", "--jdk", tmp_path / "jdk", "--app", "Main"]
     done = subprocess.run(["sh", "-c", line, "sh", *command], cwd=ROOT, capture_output=True, text=True, timeout=60)
     assert done.returncode == 1 and "Traceback" not in done.stderr
+    assert not (tmp_path / "started").exists()
     assert closed == "2>&-" or "expected open standard output and error" in done.stderr
 
 

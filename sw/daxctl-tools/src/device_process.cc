@@ -38,9 +38,8 @@ constexpr char kTurnFile[] = "turn", kUsersFile[] = "users", kDevicesFile[] = "d
 
 // Of the folder of a socket that everybody knows beforehand, unlike one that the user names.
 constexpr char kWhyOwn[] =
-    "whoever listens in it would be given your heap; make it so (chmod go-w), or name a socket elsewhere with --socket "
-    "or "
-    "MERAPI_SOCKET";
+    "whoever listens in it would be given your heap; make it so (chmod go-w), or name a socket elsewhere with "
+    "--socket or MERAPI_SOCKET";
 
 // Held while a device is looked for, started or ended: runs do so one at a time. Throws Interrupted when a signal that
 // would end this process comes before its turn.

@@ -158,10 +158,7 @@ class Session {
   void prove_alive() {
     const int status = merapi_pause(w_, 0);
     if (status < 0) throw Error(status, window_.name() + ": the device had no news in time and acknowledged no pause");
-    uint64_t done = 0;
-    for (auto c : {MERAPI_COUNTER_OBJECTS_MARKED, MERAPI_COUNTER_OBJECTS_SCANNED, MERAPI_COUNTER_REFERENCES_READ,
-                   MERAPI_COUNTER_DEFERRED, MERAPI_COUNTER_BITMAP_READS, MERAPI_COUNTER_SPILL_READS})
-      done += merapi_counter(w_, c);
+    const uint64_t done = merapi_progress(w_);
     merapi_resume(w_);
     merapi_doorbell(w_);
     if (done == progress_) throw Error(-ETIMEDOUT, window_.name() + ": the device makes no progress");

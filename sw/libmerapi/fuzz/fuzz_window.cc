@@ -31,6 +31,7 @@ static void Touch(merapi_window* window) {
   merapi_fault_name(fault.code);
   merapi_device_state(window);
   merapi_counter(window, MERAPI_COUNTER_ROUNDS);
+  merapi_progress(window);
   merapi_next_cycle(window);
   struct merapi_shape_usage usage;
   merapi_shape_usage(window, &usage);

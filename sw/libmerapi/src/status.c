@@ -55,3 +55,14 @@ uint64_t merapi_counter(struct merapi_window* window, enum merapi_counter counte
   if ((unsigned)counter >= MERAPI_COUNTER_COUNT) return 0;
   return merapi_get64(window, &merapi_counters_of(window)->value[counter]);
 }
+
+uint64_t merapi_progress(struct merapi_window* window) {
+  static const enum merapi_counter grow[] = {
+      MERAPI_COUNTER_OBJECTS_MARKED, MERAPI_COUNTER_OBJECTS_SCANNED, MERAPI_COUNTER_REFERENCES_READ,
+      MERAPI_COUNTER_DEFERRED,       MERAPI_COUNTER_BITMAP_READS,    MERAPI_COUNTER_SPILL_READS,
+      MERAPI_COUNTER_RESCANS,        MERAPI_COUNTER_ROUNDS,
+  };
+  uint64_t sum = 0;
+  for (size_t i = 0; i < sizeof grow / sizeof grow[0]; i++) sum += merapi_counter(window, grow[i]);
+  return sum;
+}

@@ -3,6 +3,7 @@
 // Submissions and completions: order, full rings, wrap-around, and everything a broken device may write.
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "stepped.h"
 
@@ -273,6 +274,21 @@ TEST_F(Ring, FaultBelongsToItsGeneration) {
   EXPECT_EQ(merapi_fault_get(window_, &record), static_cast<uint32_t>(MERAPI_FAULT_GUARD));  // to report it
   ASSERT_EQ(Attach(), 0) << error_.message;
   EXPECT_EQ(merapi_fault_get(window_, &record), static_cast<uint32_t>(MERAPI_FAULT_NONE));
+}
+
+TEST_F(Ring, ProgressIsWhatTheContractNames) {
+  ASSERT_EQ(Attach(), 0) << error_.message;
+  auto* counters =
+      reinterpret_cast<merapi_counters*>(static_cast<uint8_t*>(merapi_lease_base(lease_)) + MERAPI_COUNTERS_OFFSET);
+  const std::set<int> grow = {MERAPI_COUNTER_OBJECTS_MARKED,  MERAPI_COUNTER_OBJECTS_SCANNED,
+                              MERAPI_COUNTER_REFERENCES_READ, MERAPI_COUNTER_DEFERRED,
+                              MERAPI_COUNTER_BITMAP_READS,    MERAPI_COUNTER_SPILL_READS,
+                              MERAPI_COUNTER_RESCANS,         MERAPI_COUNTER_ROUNDS};
+  for (int i = 0; i < int(MERAPI_COUNTER_COUNT); i++) {
+    const uint64_t before = merapi_progress(window_);
+    counters->value[i] += 3;
+    EXPECT_EQ(merapi_progress(window_), before + (grow.count(i) ? 3 : 0)) << "counter " << i;
+  }
 }
 
 TEST_F(Ring, CountersAndLiveWordsAreRead) {

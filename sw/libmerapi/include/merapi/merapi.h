@@ -195,6 +195,9 @@ MERAPI_API int merapi_wait(struct merapi_window* window, uint64_t timeout_us);
 MERAPI_API uint32_t merapi_fault_get(struct merapi_window* window, struct merapi_fault_record* record);
 MERAPI_API uint32_t merapi_device_state(struct merapi_window* window);
 MERAPI_API uint64_t merapi_counter(struct merapi_window* window, enum merapi_counter counter);
+/* A sum of counters that differs between two pauses of a cycle when the device got on between them (contract, section
+ * 10). An equal one says nothing while completions come. */
+MERAPI_API uint64_t merapi_progress(struct merapi_window* window);
 /* True when the process or driver behind the window is known to be gone (socket closed, lock free). */
 MERAPI_API bool merapi_device_gone(struct merapi_window* window);
 

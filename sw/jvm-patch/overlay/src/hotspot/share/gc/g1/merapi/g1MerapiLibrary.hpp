@@ -51,6 +51,7 @@
   f(wait)                       \
   f(fault_get)                  \
   f(counter)                    \
+  f(progress)                   \
   f(device_gone)                \
   f(pause)                      \
   f(resume)                     \

@@ -97,7 +97,6 @@ void G1MerapiMark::initialize(G1CollectedHeap* g1h, G1ConcurrentMark* cm) {
     return;
   }
   _instance = new G1MerapiMark(g1h, cm, G1MerapiWindow::instance());
-  g1h->service_thread()->register_task(_instance->_retry_task);
 }
 
 int G1MerapiMark::next_bitmap() const {

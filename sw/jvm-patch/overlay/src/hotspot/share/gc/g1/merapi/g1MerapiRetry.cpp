@@ -23,8 +23,16 @@
 #include "runtime/vmThread.hpp"
 
 void G1MerapiRetryTask::request(G1ServiceThread* thread) {
-  if (Atomic::xchg(&_wanted, 1) == 0) {
+  if (Atomic::xchg(&_wanted, 1) != 0) {
+    return;
+  }
+  // Not before: registering puts a task into the queue, where no other may put it
+  // a second time.
+  if (_registered) {
     thread->schedule_task(this, 0);
+  } else {
+    _registered = true;
+    thread->register_task(this);
   }
 }
 

@@ -21,9 +21,10 @@
 // Starts the cycle that replaces an abandoned one, from the service thread as
 // periodic collections are.
 class G1MerapiRetryTask : public G1ServiceTask {
-  volatile int _wanted;
+  volatile int _wanted;   // who sets it puts the task into the thread's queue
+  bool         _registered;
 public:
-  G1MerapiRetryTask() : G1ServiceTask("Merapi Retry Task"), _wanted(0) { }
+  G1MerapiRetryTask() : G1ServiceTask("Merapi Retry Task"), _wanted(0), _registered(false) { }
 
   // From any thread; requests that come before the cycle has begun are one.
   void request(G1ServiceThread* thread);

@@ -401,15 +401,7 @@ bool G1MerapiMark::check_alive() {
 }
 
 bool G1MerapiMark::check_progress() {
-  static const enum merapi_counter counters[] = {
-    MERAPI_COUNTER_OBJECTS_MARKED, MERAPI_COUNTER_OBJECTS_SCANNED, MERAPI_COUNTER_REFERENCES_READ,
-    MERAPI_COUNTER_DEFERRED, MERAPI_COUNTER_BITMAP_READS, MERAPI_COUNTER_RESCANS, MERAPI_COUNTER_SPILL_READS,
-    MERAPI_COUNTER_ROUNDS
-  };
-  uint64_t progress = 0;
-  for (size_t i = 0; i < ARRAY_SIZE(counters); i++) {
-    progress += G1MerapiLibrary::counter(_handle, counters[i]);
-  }
+  uint64_t progress = G1MerapiLibrary::progress(_handle);
   if (progress != _progress || G1MerapiLibrary::idle(_handle, _cycle) == 1) {
     _progress = progress;
     _stale_checks = 0;

@@ -26,6 +26,8 @@ case class TracerParameters(
     bitmapMisses: Int,
     /** References that wait for one bitmap line. */
     bitmapWaiters: Int,
+    /** Whether those of a line that has come are tried again in every cycle, or in every third. */
+    pipelinedReplays: Boolean = false,
     /** Dirty bitmap lines per bank: bounds the time to a pause. A power of two. */
     dirtyBound: Int,
     /** Greys on chip per lane; a power of two. */
@@ -286,7 +288,9 @@ object TracerParameters {
     limitsTogether = 2,
     liveForwarding = true,
     earlyFlush = true,
-    foundRegister = true
+    foundRegister = true,
+    bitmapWaiters = 8,
+    pipelinedReplays = true
   )
 
   val ddr4x1: TracerParameters = TracerParameters(
@@ -299,6 +303,7 @@ object TracerParameters {
     bitmapLines = 16384,
     bitmapMisses = 16,
     bitmapWaiters = 32,
+    pipelinedReplays = true,
     dirtyBound = 64,
     greyDepth = 1024,
     recentReferences = 1024,
@@ -320,6 +325,7 @@ object TracerParameters {
     ddr4x1.copy(
       name = "ddr4-4ch",
       lanes = 8,
+      pipelinedReplays = false,
       askQueue = 2,
       ports = 4,
       scanPorts = 2,

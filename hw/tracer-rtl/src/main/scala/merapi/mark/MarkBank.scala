@@ -20,7 +20,8 @@ import merapi.primitives.{EpochSweep, SureFifo, Word}
   *
   * Everything that changes the cache is an operation in s2, one a cycle, so that there is one writer and no race. All
   * operations but references are special: one of them at a time is in s1 and s2, so each finds the state that the one
-  * before it left.
+  * before it left. With `pipelinedReplays` replays of a line follow each other all the same: the line stays until they
+  * have ended, and whether it is dirty by now stands in a register.
   *
   * An operation may have read its set while one ahead of it was about to write it. The word of 64 bits that a reference
   * is in is then taken from that one, which is one or two cycles further; a change of the tag (a line becomes dirty,
@@ -46,6 +47,7 @@ class MarkBank(p: TracerParameters) extends Module {
   private val setBits    = log2Ceil(p.bitmapLines)
   private val writeBacks = 8
   private val missBits   = log2Ceil(p.bitmapMisses)
+  private val countBits  = log2Ceil(p.bitmapWaiters + 1)
 
   val io = IO(new Bundle {
     val config     = Input(new TraceConfig(p))
@@ -113,7 +115,7 @@ class MarkBank(p: TracerParameters) extends Module {
   }
   val missValid   = RegInit(0.U(p.bitmapMisses.W))
   val missLine    = Mem(p.bitmapMisses, UInt(markLine.W))
-  val missCount   = Mem(p.bitmapMisses, UInt(log2Ceil(p.bitmapWaiters + 1).W))
+  val missCount   = Mem(p.bitmapMisses, UInt(countBits.W))
   val waiters     = Mem(p.bitmapMisses * p.bitmapWaiters, new Waiter)
   val arrivedLine = Mem(p.bitmapMisses, UInt(p.lineBits.W))
   // One entry per MSHR at most: neither queue is ever full.
@@ -160,11 +162,16 @@ class MarkBank(p: TracerParameters) extends Module {
   val evictions = Module(new SureFifo(new Eviction, writeBacks))
 
   class Operation extends Bundle {
-    val op            = Op()
-    val mark          = new Mark
-    val set           = UInt(setBits.W)
-    val miss          = UInt(missBits.W)
+    val op   = Op()
+    val mark = new Mark
+    val set  = UInt(setBits.W)
+    val miss = UInt(missBits.W)
+    val replay = Option.when(p.pipelinedReplays)(new Bundle {
+      val index = UInt(countBits.W)
+      val last  = Bool()
+    })
     def special: Bool = op =/= Op.Ref
+    def apart: Bool   = special && op =/= Op.Replay
   }
   val s1Valid = RegInit(false.B)
   val s1      = Reg(new Operation)
@@ -179,7 +186,14 @@ class MarkBank(p: TracerParameters) extends Module {
   val installed  = RegInit(false.B)
   val replayMiss = Reg(UInt(missBits.W))
   val replayLine = Reg(UInt(markLine.W))
-  val replayNext = Reg(UInt(log2Ceil(p.bitmapWaiters + 1).W))
+  val replayNext = Reg(UInt(countBits.W))
+  // Of replays that follow each other. If one must be tried again those behind it are, too.
+  class Pipelined extends Bundle {
+    val last  = UInt(countBits.W) // index of the last that waits
+    val all   = Bool()            // it has left s0
+    val dirty = Bool()            // the line
+  }
+  val pipelined = Option.when(p.pipelinedReplays)(Reg(new Pipelined))
   arrivals.io.deq.ready := !replaying
   when(arrivals.io.deq.fire) {
     replaying  := true.B
@@ -197,8 +211,11 @@ class MarkBank(p: TracerParameters) extends Module {
   // In cycles in which nothing else wants to go on.
   val wantEarly = io.cleanEarly && dirty.io.deq.valid && !special && !parked.io.deq.valid && !io.in.valid
   // A replay may wait for room in the dirty list, which only cleaning makes: with a full list, cleaning goes first.
-  val mustClean  = dirty.io.deq.valid && !dirtyRoom && !special
-  val wantReplay = replaying && installed && !special && !mustClean
+  val mustClean = dirty.io.deq.valid && !dirtyRoom && !special
+  val wantReplay = replaying && installed && pipelined.fold(!special && !mustClean) { r =>
+    val others = (s1Valid && s1.apart) || (s2Valid && s2.apart) || evicting
+    !r.all && !others && !(dirty.io.deq.valid && !dirtyRoom)
+  }
   val wantClean = dirty.io.deq.valid && !special &&
     (mustClean || io.clean || dirty.io.count > (p.dirtyBound - p.dirtyBound / 4).U)
   val wantParked = parked.io.deq.valid && !special
@@ -207,7 +224,11 @@ class MarkBank(p: TracerParameters) extends Module {
 
   val waiter = waiters.read(slotOf(replayMiss, replayNext))
   val s0     = Wire(new Operation)
-  s0.miss      := replayMiss
+  s0.miss := replayMiss
+  s0.replay.zip(pipelined).foreach { case (replay, r) =>
+    replay.index := replayNext
+    replay.last  := replayNext === r.last
+  }
   s0.op        := Op.Ref
   s0.mark.bit  := io.in.bits.bit
   s0.mark.flag := io.in.bits.flag
@@ -255,8 +276,9 @@ class MarkBank(p: TracerParameters) extends Module {
   when(evict1) { wbData.write(evictEntry, VecInit(readRow).asUInt) }
   wbQueue.io.put.valid := evict1
   wbQueue.io.put.bits  := evictEntry
-  s2Valid              := s1Valid && !evict1
-  s2                   := s1
+  val revoked1 = WireDefault(false.B) // behind a replay that must be tried again
+  s2Valid := s1Valid && !evict1 && !revoked1
+  s2      := s1
   val tag      = RegNext(readTag)
   val held     = RegNext(readTag.epoch === epoch)
   val sameLine = RegNext(readTag.line === s1.mark.line)
@@ -268,7 +290,10 @@ class MarkBank(p: TracerParameters) extends Module {
 
   // s2: decide and write.
   val isFill   = s2Valid && s2.op === Op.Fill
-  val conflict = (tagGone || (lastWroteTag && sameSet)) && !isFill
+  val isReplay = s2Valid && s2.op === Op.Replay
+  val isSure   = pipelined.fold(isFill)(_ => isFill || isReplay) // that its line is here
+  val stale    = tagGone || (lastWroteTag && sameSet)
+  val conflict = stale && !isSure
   val word     = Mux(lastWroteWord && sameSet && sameWord && !isFill, lastBits, wordRead)
   val newTag   = WireDefault(tag)
   newTag.epoch := epoch
@@ -279,9 +304,8 @@ class MarkBank(p: TracerParameters) extends Module {
   val line     = s2.mark.line
   val bit      = s2.mark.bit(5, 0)
   val here     = held && !tag.coming
-  val hit      = isFill || (here && sameLine)
+  val hit      = isSure || (here && sameLine)
   val isSet    = word(bit)
-  val isReplay = s2Valid && s2.op === Op.Replay
   val missFree = Word.lowestIndex(~missValid)
   val missRoom = !missValid.andR
   // Of the line that is being replayed, or that the reference waits for.
@@ -294,7 +318,7 @@ class MarkBank(p: TracerParameters) extends Module {
   val replayedSet = replaying && RegNext(setOf(replayLine) === s1.set)
   // A fill is the replay of its first waiter as well.
   val isRef     = s2Valid && s2.op =/= Op.Clean
-  val clean     = isFill || !tag.dirty
+  val clean     = isFill || !pipelined.fold(tag.dirty)(r => Mux(isReplay, r.dirty, tag.dirty))
   val later     = WireDefault(false.B) // the operation in s2 must be tried again
   val evictRoom = wbRoom && !wbHit
 
@@ -331,6 +355,8 @@ class MarkBank(p: TracerParameters) extends Module {
         writeTag           := clean
         dirty.io.put.valid := clean
         io.answer.valid    := s2.mark.host
+        // A replay's tag may be that of before its fill.
+        pipelined.foreach(_ => newTag.coming := false.B)
       }.elsewhen(io.greyFull) {
         io.drop.valid   := !s2.mark.host
         io.answer.valid := s2.mark.host
@@ -363,7 +389,15 @@ class MarkBank(p: TracerParameters) extends Module {
     missCount.write(at, i + 1.U)
     waiters.write(slotOf(at, i), asking)
   }
-  when(isReplay && !conflict) { assert(hit, "a replayed reference misses its line") }
+  pipelined match {
+    case None => when(isReplay && !conflict) { assert(hit, "a replayed reference misses its line") }
+    case Some(r) =>
+      when(writeTag && replayedSet) { r.dirty := newTag.dirty }
+      when(isReplay && !stale) {
+        assert(here && sameLine, "a replayed reference misses its line")
+        assert(r.dirty === tag.dirty, "a replayed line became dirty or clean, and its replays do not know")
+      }
+  }
   when(isFill) {
     newTag.dirty  := io.grey.fire
     newTag.coming := false.B
@@ -371,11 +405,30 @@ class MarkBank(p: TracerParameters) extends Module {
     installed     := true.B
     assert(held && tag.coming && tag.miss === s2.miss && sameLine, "a fill of a line that nobody asked for")
   }
-  when((isFill || isReplay) && !later) {
-    replayNext := replayNext + 1.U
-    ends       := replayNext + 1.U === waiting
-    when(ends) { replaying := false.B }
+  pipelined.zip(s2.replay) match {
+    case None =>
+      when((isFill || isReplay) && !later) {
+        replayNext := replayNext + 1.U
+        ends       := replayNext + 1.U === waiting
+      }
+    case Some((r, replay)) =>
+      val again = isReplay && later
+      ends := (isFill || isReplay) && !later && Mux(isFill, waiting === 1.U, replay.last)
+      // One is in s1 then, and another one in s0.
+      revoked1 := s1.op === Op.Replay && (again || RegNext(again, false.B))
+      when(isFill) {
+        r.last     := waiting - 1.U
+        r.all      := false.B
+        replayNext := Mux(later, 0.U, 1.U)
+      }.elsewhen(again) {
+        r.all      := false.B
+        replayNext := replay.index
+      }.elsewhen(wantReplay) {
+        r.all      := replayNext === r.last
+        replayNext := replayNext + 1.U
+      }
   }
+  when(ends) { replaying := false.B }
   val entered = Mux(enter, Word.lowest(~missValid), 0.U)
   val ended   = Mux(ends, UIntToOH(s2.miss, p.bitmapMisses), 0.U)
   missValid := (missValid | entered) & ~ended

@@ -93,6 +93,7 @@ class ParametersTest extends AnyFunSuite {
       _.liveForwarding,
       _.earlyFlush,
       _.foundRegister,
+      _.pipelinedReplays,
       _.liveLines > LiveTable.group
     )
     for (way <- ways) assert(tested.map(way) == Seq(false, true))

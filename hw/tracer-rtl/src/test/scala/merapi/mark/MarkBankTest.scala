@@ -4,6 +4,7 @@ package merapi.mark
 import chisel3._
 
 import merapi.{BlockTest, Config}
+import merapi.common.TracerParameters
 
 import scala.collection.mutable
 import scala.util.Random
@@ -12,8 +13,13 @@ import scala.util.Random
   * was marked, with a bitmap larger than its cache, few misses at a time, and a grey store that is often full.
   */
 class MarkBankTest extends BlockTest {
-  test("marks, drops, refuses, writes back and forgets") {
-    simulate(new MarkBank(p)) { bank =>
+  private val following = p.copy(bitmapWaiters = 6, pipelinedReplays = true)
+
+  test("marks, drops, refuses, writes back and forgets")(marks(p))
+  test("the same with replays that follow each other")(marks(following))
+
+  private def marks(small: TracerParameters): Unit =
+    simulate(new MarkBank(small)) { bank =>
       for (seed <- seeds(4)) {
         val random  = new Random(seed)
         val memory  = new Memory(random)
@@ -117,6 +123,51 @@ class MarkBankTest extends BlockTest {
           s"seed $seed: a path was hardly taken: $turned turned, $already set, $dropped dropped, $refused refused"
         )
       }
+    }
+
+  test("what waited for a bitmap line is marked in every cycle, or in every third") {
+    for ((small, apart) <- Seq((p.copy(bitmapWaiters = 6), 3), (following, 1))) simulate(new MarkBank(small)) { bank =>
+      val memory = new Memory(new Random(1), 40, 40)
+      bank.io.powerUp.poke(true)
+      restart(bank)
+      bank.io.powerUp.poke(false)
+      configure(bank.io.config, 64)
+      bank.io.in.valid.poke(false)
+      bank.io.in.bits.host.poke(false)
+      bank.io.grey.ready.poke(true)
+      bank.io.greyFull.poke(false)
+      bank.io.clean.poke(false)
+      bank.io.cleanEarly.poke(false)
+      bank.io.invalidate.poke(false)
+      var now    = 0
+      val turned = mutable.ArrayBuffer.empty[(Int, Int)]
+      def cycle(): Unit = {
+        memory.serve(bank.io.fill)
+        memory.serve(bank.io.writeBack)
+        if (fires(bank.io.grey)) turned += ((bank.io.grey.bits.obj.peek().litValue.toInt, now))
+        bank.clock.step()
+        memory.tick()
+        now += 1
+      }
+      while (is(bank.io.sweeping)) cycle()
+      // Bits of one word, of two, and one that is sent twice.
+      val bits = Seq(3, 5, 70, 4, 5, 71)
+      for (bit <- bits) {
+        bank.io.in.bits.bit.poke(bit)
+        bank.io.in.valid.poke(true)
+        while (!is(bank.io.in.ready)) cycle()
+        cycle()
+        // One that comes with the stages full of what changes the tag is tried again, behind others.
+        bank.io.in.valid.poke(false)
+        for (_ <- 0 until 3) cycle()
+      }
+      assert(turned.isEmpty, "a mark before its line")
+      for (_ <- 0 until 80) cycle()
+      assert(is(bank.io.quiet))
+      assert(turned.map(_._1) == bits.distinct)
+      // The first is marked by the line's own operation. The one that was sent twice takes its turn.
+      val first = turned(1)._2
+      assert(turned.tail.map(_._2 - first) == Seq(0, 1, 2, 4).map(apart * _))
     }
   }
 

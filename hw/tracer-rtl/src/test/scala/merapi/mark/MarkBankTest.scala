@@ -18,23 +18,28 @@ class MarkBankTest extends BlockTest {
   test("marks, drops, refuses, writes back and forgets")(marks(p))
   test("the same with replays that follow each other")(marks(following))
 
+  /** The first reset; nothing is offered, asked for or taken. */
+  private def powerUp(bank: MarkBank, regions: Int): Unit = {
+    bank.io.powerUp.poke(true)
+    restart(bank)
+    bank.io.powerUp.poke(false)
+    configure(bank.io.config, regions)
+    bank.io.in.valid.poke(false)
+    bank.io.in.bits.host.poke(false)
+    bank.io.grey.ready.poke(false)
+    bank.io.greyFull.poke(false)
+    bank.io.clean.poke(false)
+    bank.io.cleanEarly.poke(false)
+    bank.io.invalidate.poke(false)
+  }
+
   private def marks(small: TracerParameters): Unit =
     simulate(new MarkBank(small)) { bank =>
       for (seed <- seeds(4)) {
         val random  = new Random(seed)
         val memory  = new Memory(random)
         val regions = 64
-        bank.reset.poke(true)
-        bank.io.powerUp.poke(true)
-        bank.clock.step(2)
-        bank.reset.poke(false)
-        bank.io.powerUp.poke(false)
-        configure(bank.io.config, regions)
-        bank.io.in.valid.poke(false)
-        bank.io.grey.ready.poke(false)
-        bank.io.greyFull.poke(false)
-        bank.io.clean.poke(false)
-        bank.io.invalidate.poke(false)
+        powerUp(bank, regions)
         val lines = regions * 65536 / 8 / 512
         // The host's marks.
         val marked = mutable.Set.empty[Int]
@@ -128,17 +133,8 @@ class MarkBankTest extends BlockTest {
   test("what waited for a bitmap line is marked in every cycle, or in every third") {
     for ((small, apart) <- Seq((p.copy(bitmapWaiters = 6), 3), (following, 1))) simulate(new MarkBank(small)) { bank =>
       val memory = new Memory(new Random(1), 40, 40)
-      bank.io.powerUp.poke(true)
-      restart(bank)
-      bank.io.powerUp.poke(false)
-      configure(bank.io.config, 64)
-      bank.io.in.valid.poke(false)
-      bank.io.in.bits.host.poke(false)
+      powerUp(bank, 64)
       bank.io.grey.ready.poke(true)
-      bank.io.greyFull.poke(false)
-      bank.io.clean.poke(false)
-      bank.io.cleanEarly.poke(false)
-      bank.io.invalidate.poke(false)
       var now    = 0
       val turned = mutable.ArrayBuffer.empty[(Int, Int)]
       def cycle(): Unit = {
@@ -174,16 +170,8 @@ class MarkBankTest extends BlockTest {
   test("no bitmap line is taken for one of an epoch before") {
     simulate(new MarkBank(p)) { bank =>
       val memory = new Memory(new Random(1), 2, 4)
-      bank.io.powerUp.poke(true)
-      restart(bank)
-      bank.io.powerUp.poke(false)
-      configure(bank.io.config, 64)
-      bank.io.in.valid.poke(false)
-      bank.io.in.bits.host.poke(false)
+      powerUp(bank, 64)
       bank.io.grey.ready.poke(true)
-      bank.io.greyFull.poke(false)
-      bank.io.clean.poke(false)
-      bank.io.invalidate.poke(false)
       var turned, already = 0
       def cycle(): Unit = {
         memory.serve(bank.io.fill)

@@ -79,7 +79,7 @@ help: ## print this list
 	@echo "Merapi: garbage-collection tracing next to the memory. Targets:"
 	@sed -nE 's/^([a-z][a-z-]*):[^#]*## (.*)/  \1|\2/p' $(MAKEFILE_LIST) | awk -F'|' '{ printf "%-22s%s\n", $$1, $$2 }'
 	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu),' \
-	  'PRESET=ddr4-1ch|ddr4-4ch|hbm2|sim-small|sim-ports MEMORY=ideal|ddr4-2400|hbm2|FILE (DEVICE=rtl),' \
+	  'PRESET=ddr4-1ch|ddr4-4ch|hbm2|sim-small|sim-lanes|sim-ports MEMORY=ideal|ddr4-2400|hbm2|FILE (DEVICE=rtl),' \
 	  'APP="-cp DIR Main args" (run), JOBS=n, RTL_JOBS=n (compilers of the RTL: 2),' \
 	  'MERAPI_FULL=1 (tests: all cases), MERAPI_CACHE=folder (~/.cache/merapi)'
 

@@ -4,7 +4,7 @@
 #   MERAPI_SEEDS    random seeds per case of test-rtl
 #   UNIT            one class of test-rtl-units, or those of a package ('lane.*'); with MERAPI_SEED one of its seeds alone
 
-RTL_PRESETS ?= sim-small sim-ports ddr4-1ch sim-pair
+RTL_PRESETS ?= sim-small sim-lanes sim-ports ddr4-1ch sim-pair
 RTL_NICE ?= nice -n 10
 override RTL_JOBS := $(or $(RTL_JOBS),2)
 $(call expect_number,RTL_JOBS)

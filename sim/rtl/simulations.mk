@@ -4,9 +4,9 @@
 #   RTL_SIMULATIONS  list of PRESET:KIND; kind fast (no assertions) or waves (with --trace-waves)
 #   PRESET, MEMORY   with DEVICE=rtl: what simulates (ddr4-1ch) and memory time (what suits the preset)
 
-# Tests simulate the small one alone; MERAPI_FULL=1 does not spare the minutes that the other takes to compile. A run with
-# another preset, and a bench of one, need that one.
-rtl_for_tests := $(if $(filter 1,$(MERAPI_FULL)),,$(filter test test-%,$(MAKECMDGOALS)))
+# `make test` compiles both for its regression. Its parts simulate the small one alone; MERAPI_FULL=1 does not spare the
+# minutes that the other takes to compile. A run with another preset, and a bench of one, need that one.
+rtl_for_tests := $(if $(filter 1,$(MERAPI_FULL))$(filter test,$(MAKECMDGOALS)),,$(filter test-%,$(MAKECMDGOALS)))
 rtl_of_run := $(if $(filter rtl,$(DEVICE))$(filter bench-rtl,$(MAKECMDGOALS)),$(filter-out sim-small ddr4-1ch,$(PRESET)))
 RTL_SIMULATIONS ?= $(if $(rtl_of_run),$(rtl_of_run):fast,sim-small:fast $(if $(rtl_for_tests),,ddr4-1ch:fast))
 $(if $(call given,RTL_SIMULATIONS),$(call expect_words,RTL_SIMULATIONS,\

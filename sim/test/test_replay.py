@@ -43,7 +43,8 @@ def test_replay_on_own_model(folder, seed):
     assert result["deferred"] == saved["deferred"] and result["unanswered"] == 0
     assert result["g1_seconds"] == 0.0015 and result["ratio"] > 0
     # The heap is small, and the trace may be over before somebody pauses it.
-    assert result["counters"]["pauses"] == len(result["pause_us"]) <= 3
+    # A device without news is asked by a further pause whether it lives.
+    assert result["counters"]["pauses"] >= len(result["pause_us"]) and len(result["pause_us"]) <= 3
 
 
 @pytest.mark.parametrize("text", ('{"g1_mark_ms":"x"}', '{"g1_mark_ms":[]}', "[1]", "no JSON"))

@@ -47,7 +47,8 @@ def test_replay_finds_what_the_program_had(name, pauses, folder):
         report = replay(image, "--pauses", str(pauses))
         assert report["checked"] and report["ok"] and report["unanswered"] == 0
         assert found(report) == saved_windows.EXPECTED[name]
-        assert report["counters"]["pauses"] == len(report["pause_us"])
+        # A device without news is asked by a further pause whether it lives.
+        assert report["counters"]["pauses"] >= len(report["pause_us"])
         paused.append(len(report["pause_us"]))
         assert len(paused) < 50, paused
 

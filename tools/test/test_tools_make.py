@@ -264,7 +264,7 @@ def test_tools_end_at_an_interrupt_without_a_trace(name):
 
 def simulations(*words, full=""):
     shown = "--eval=shown: ; @echo '$(RTL_SIMULATIONS)'"
-    out, err = make("-s", "-o", "test", shown, *words, MERAPI_FULL=full).communicate(timeout=60)
+    out, err = make("-s", "-o", "test", "-o", "test-qemu", shown, *words, MERAPI_FULL=full).communicate(timeout=60)
     assert err == ""
     return out.strip()
 
@@ -285,8 +285,9 @@ def test_a_run_has_the_simulation_of_its_preset(words, expected):
 @pytest.mark.parametrize("full", ["", "0", "1"])
 def test_full_is_one(full):
     """The same for whoever reads it; make lets nothing else through."""
-    expected = "sim-small:fast ddr4-1ch:fast" if full == "1" else "sim-small:fast"
-    assert simulations("test", "shown", full=full) == expected
+    both = "sim-small:fast ddr4-1ch:fast"
+    assert simulations("test", "shown", full=full) == both
+    assert simulations("test-qemu", "shown", full=full) == (both if full == "1" else "sim-small:fast")
     plan, err = make("-n", "test-rtl-wide", "MAKE=true", MERAPI_FULL=full).communicate(timeout=60)
     assert f"MERAPI_SEEDS=${{MERAPI_SEEDS:-{200 if full == '1' else 4}}}" in plan, err
 

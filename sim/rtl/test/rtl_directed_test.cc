@@ -309,35 +309,6 @@ TEST_F(RtlDirected, AListEndsAtALimit) {
   }
 }
 
-// More klasses than the completion ring has room for, met by a host that reads nothing until nothing moves any more:
-// every queue of reports is full by then, and none of what waits is lost.
-TEST_F(RtlDirected, EveryKlassIsReportedToAHostThatWaits) {
-  const uint32_t klasses = 600;
-  std::set<uint64_t> missing{kArray};
-  make_array(64, klasses);
-  for (uint32_t i = 0; i < klasses; i++) {
-    const uint32_t leaf = 0x10000 + 8 * i;
-    window_.put_instance(leaf, 2);
-    klass(node(i), leaf);
-    refer(64 + 16 + 4 * uint64_t{i}, node(i));
-    missing.insert(leaf);
-  }
-  window_.mark(0, 64);
-  start();
-  machine_->run(300'000);
-  EXPECT_EQ(machine_->completed(), window_.shape.completion_entries);
-  auto read_some = [&] {
-    for (const merapi_completion& c : machine_->complete(1)) {
-      if (c.type != MERAPI_COMP_SHAPE_SEEN) continue;
-      for (uint32_t k = 0; k < c.count; k++) missing.erase(c.payload[k]);
-    }
-  };
-  ASSERT_TRUE(machine_->run_until([&] { return read_some(), machine_->idle(); }, kPatience));
-  for (uint32_t i = 0; i < window_.shape.completion_entries; i++) read_some();
-  EXPECT_TRUE(missing.empty()) << missing.size() << " klasses, the first " << std::hex << *missing.begin();
-  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), klasses);
-}
-
 // Sweeps, for which lanes rest, while objects wait for a host that reads slowly: nothing is given back for them, and
 // what lanes know of klasses stays.
 TEST_F(RtlDirected, SweepsLeaveShapesWhereTheyAre) {
@@ -486,39 +457,6 @@ TEST_F(RtlDirected, TheLongestPauseIsCounted) {
   }
   ASSERT_TRUE(finish());
   EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), nodes - 1);
-}
-
-// Objects that wait for their shapes do not keep a pause waiting for all that is asked of the walker: they look again
-// when it is over.
-TEST_F(RtlDirected, APauseDoesNotWaitForShapes) {
-  Random random(1);
-  const uint32_t klasses = 600, objects = 6000;
-  for (uint32_t i = 0; i < klasses; i++) window_.put_instance(0x10000 + 8 * i, 2);
-  make_array(64, objects);
-  for (uint32_t i = 0; i < objects; i++) {
-    klass(node(i), 0x10000 + 8 * random.below(klasses));
-    refer(64 + 16 + 4 * uint64_t{i}, node(i));
-  }
-  window_.mark(0, 64);
-  start();
-  uint64_t longest = 0;
-  int pauses = 0;
-  for (; !machine_->idle(); pauses++) {
-    machine_->run(2000 + random.below(3000));
-    machine_->complete();
-    const uint64_t before = machine_->simulation->cycles();
-    machine_->request_pause();
-    ASSERT_TRUE(machine_->run_until([&] { return machine_->pause_acknowledged(); }, kPatience));
-    longest = std::max(longest, machine_->simulation->cycles() - before);
-    machine_->resume();
-    ASSERT_TRUE(machine_->run_until([&] { return machine_->resume_acknowledged(); }, kPatience));
-    machine_->complete();
-    ASSERT_LT(pauses, 1000) << "nothing goes on between pauses";
-  }
-  EXPECT_GT(pauses, 3);
-  EXPECT_LE(longest, ports() < 8 ? 800u : 1000u);
-  RecordProperty("longest_pause_cycles", int(longest));
-  EXPECT_EQ(machine_->counter(MERAPI_COUNTER_OBJECTS_MARKED), objects);
 }
 
 // Epochs of the on-chip memories end at every resume and new cycle; when they are used up all rows are swept, which

@@ -15,7 +15,7 @@ std::string chosen_preset() {
   return chosen != nullptr ? chosen : "sim-small";
 }
 
-bool is_small() { return chosen_preset() == "sim-small" || chosen_preset() == "sim-ports"; }
+bool is_small() { return chosen_preset().starts_with("sim-"); }
 
 unsigned lanes() { return lanes_of(chosen_preset()); }
 

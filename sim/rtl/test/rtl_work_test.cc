@@ -233,8 +233,9 @@ class RtlWorkSmallSpill : public RtlWork {
   RtlWorkSmallSpill() : RtlWork(small_spill()) {}
 };
 TEST_F(RtlWorkSmallSpill, GreysDropped) {
-  make_graph(12'000);
+  make_graph(is_small() ? 12'000 : 90'000);
   trace_and_compare();
+  EXPECT_GT(machine_->counter(MERAPI_COUNTER_GREYS_DROPPED), 0u) << "not what is tested";
 }
 
 // Every layout and shape kind, random memory, rings left full, pauses, aborts: runs of RtlTrace.

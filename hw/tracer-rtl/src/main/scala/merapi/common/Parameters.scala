@@ -273,9 +273,26 @@ object TracerParameters {
     chaseLines = 4
   )
 
+  /** As small, with what `ddr4-1ch` alone has together: four lanes before one port, a register behind heap lines that are
+    * found, room for more lines that are asked for, what waited for a bitmap line tried again in every cycle, an early
+    * flush, and updates of live words that do not follow each other. Few dirty bitmap lines, so that their list is full.
+    */
+  val simLanes: TracerParameters = simSmall.copy(
+    name = "sim-lanes",
+    lanes = 4,
+    bitmapWaiters = 8,
+    pipelinedReplays = true,
+    dirtyBound = 4,
+    liveLines = 32,
+    earlyFlush = true,
+    lineQueue = 8,
+    askQueue = 4,
+    foundRegister = true
+  )
+
   /** As small, with so many ports and slots as have ways of their own (`manyPorts`, `manySlots`), more than one group of
-    * live lines (`LiveTable.group`), two scan ports, two limits together, updates of live words that follow each other and
-    * an early flush.
+    * live lines (`LiveTable.group`), two scan ports, two limits together, updates of live words that follow each other, an
+    * early flush, a register behind heap lines that are found, and what waited for a bitmap line tried again in every cycle.
     */
   val simPorts: TracerParameters = simSmall.copy(
     name = "sim-ports",
@@ -359,7 +376,7 @@ object TracerParameters {
     seenKlasses = 2
   )
 
-  val presets: Seq[TracerParameters] = Seq(simSmall, simPorts, ddr4x1, ddr4x4, hbm2)
+  val presets: Seq[TracerParameters] = Seq(simSmall, simLanes, simPorts, ddr4x1, ddr4x4, hbm2)
 
   private[common] val all: Seq[TracerParameters] = presets :+ proof
 

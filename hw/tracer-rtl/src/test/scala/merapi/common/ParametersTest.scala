@@ -82,21 +82,27 @@ class ParametersTest extends AnyFunSuite {
     refused("greyDepth")(small.copy(lineQueue = 64))
   }
 
+  private val ways = Seq[TracerParameters => Boolean](
+    _.ports > 1,
+    _.manyPorts,
+    _.manySlots,
+    _.scanPorts > 1,
+    _.limitsTogether > 1,
+    _.liveForwarding,
+    _.earlyFlush,
+    _.foundRegister,
+    _.pipelinedReplays,
+    _.liveLines > LiveTable.group
+  )
   test("what parameters decide is tested either way") {
     val tested = Seq("sim-small", "sim-ports").map(TracerParameters.preset)
-    val ways = Seq[TracerParameters => Boolean](
-      _.ports > 1,
-      _.manyPorts,
-      _.manySlots,
-      _.scanPorts > 1,
-      _.limitsTogether > 1,
-      _.liveForwarding,
-      _.earlyFlush,
-      _.foundRegister,
-      _.pipelinedReplays,
-      _.liveLines > LiveTable.group
-    )
     for (way <- ways) assert(tested.map(way) == Seq(false, true))
+  }
+  test("what they decide of ddr4-1ch is tested together, where everything overflows") {
+    val Seq(tested, product) = Seq("sim-lanes", "ddr4-1ch").map(TracerParameters.preset)
+    val more                 = Seq[TracerParameters => Boolean](_.lanes == 4, _.wide, _.askQueue > 2)
+    for (way <- ways ++ more) assert(way(tested) == way(product))
+    assert(tested.greyDepth < product.greyDepth && tested.dirtyBound < product.dirtyBound)
   }
 
   test("several contexts") {

@@ -51,6 +51,7 @@ class LineFetchTest extends BlockTest {
       (many, 2, 1, "48 slots"),
       (roomy, 4, 1024, "8 slots of a large cache"),
       (found, 4, 1, "8 slots with a register for what is found"),
+      (roomy.copy(foundRegister = true), 4, 1024, "8 slots of a large cache with such a register"),
       (many.copy(foundRegister = true), 2, 1, "48 slots with a register for what is found")
     )
   ) test(s"answers each of $what with its line") {

@@ -58,9 +58,16 @@ class LiveMergeTest extends BlockTest {
 class LiveTableTest extends BlockTest {
   private def forwarding(lanes: Int) = p.copy(lanes = lanes, liveForwarding = lanes > 1)
 
-  for ((rows, lanes) <- Seq(p.liveLines -> 1, 4 * LiveTable.group -> 1, p.liveLines -> 4)) {
-    test(s"adds to what the window holds, with $rows rows and lanes: $lanes") {
-      val q = forwarding(lanes).copy(liveLines = rows)
+  for (
+    (q, what) <- Seq(
+      forwarding(1)                                                     -> "",
+      forwarding(1).copy(liveLines = 4 * LiveTable.group)               -> "",
+      forwarding(4)                                                     -> ", updates that follow each other",
+      p.copy(lanes = 4, liveLines = 4 * LiveTable.group, liveLegs = 32) -> ", and 32 of them on their way"
+    )
+  ) {
+    val (rows, lanes) = (q.liveLines, q.lanes)
+    test(s"adds to what the window holds, with $rows rows and lanes: $lanes$what") {
       simulate(new LiveTable(q)) { table =>
         for (seed <- seeds(4)) {
           val random  = new Random(seed)

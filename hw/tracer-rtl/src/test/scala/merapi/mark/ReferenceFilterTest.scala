@@ -52,7 +52,7 @@ class FilterHarness(p: TracerParameters) extends Module {
   */
 class ReferenceFilterTest extends BlockTest {
   private val regions = 40
-  for (lanes <- Seq(1, 8)) test(s"lets pass what is below its limit, lanes: $lanes") {
+  for (lanes <- Seq(1, 4, 8)) test(s"lets pass what is below its limit, lanes: $lanes") {
     val wide = p.copy(lanes = lanes)
     // Groups of as many bits of a line's number as a bank's number has.
     def bankOf(bit: BigInt): Int = (0 until 5).map(i => ((bit >> (9 + i * wide.laneLog2)) % lanes).toInt).reduce(_ ^ _)

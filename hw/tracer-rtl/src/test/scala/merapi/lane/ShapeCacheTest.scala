@@ -262,6 +262,58 @@ class ShapeCacheTest extends BlockTest {
     }
   }
 
+  test("what a guard waits for stays until its slot has found it") {
+    simulate(new ShapeCache(p)) { cache =>
+      // All of one set, which has two ways.
+      val klasses = (1 to 5).map(i => BigInt(8 | i << 9 | i << 18))
+      val io      = cache.io
+      for (b <- Seq(io.accept, io.setSeen, io.forgetSeen, io.invalidate, io.miss.valid, io.answer.valid)) b.poke(false)
+      for (g <- io.gone) g.valid.poke(false)
+      io.next.poke(0)
+      io.klass.poke(0)
+      io.powerUp.poke(true)
+      restart(cache)
+      io.powerUp.poke(false)
+      cache.clock.step(2 * p.shapeSets)
+      def answer(klass: BigInt): Unit = {
+        io.answer.bits.klass.poke(klass)
+        io.answer.bits.found.poke(true)
+        io.answer.valid.poke(true)
+        cache.clock.step()
+        io.answer.valid.poke(false)
+      }
+      def hits(klass: BigInt): Boolean = {
+        io.next.poke(klass)
+        cache.clock.step()
+        io.klass.poke(klass)
+        is(io.hit)
+      }
+      def misses(slot: Int, klass: BigInt): Unit = {
+        io.miss.bits.slot.poke(slot)
+        io.miss.bits.klass.poke(klass)
+        io.miss.valid.poke(true)
+        cache.clock.step()
+        io.miss.valid.poke(false)
+        cache.clock.step()
+      }
+      assert(!hits(klasses(0)))
+      misses(3, klasses(0))
+      misses(5, klasses(1)) // comes too late to guard
+      assert(is(io.guard.valid) && io.guard.bits.peek().litValue == 3)
+      for (k <- klasses) answer(k)
+      assert(hits(klasses(0)), "what the guard waits for was pushed out")
+      for (g <- io.gone) {
+        g.bits.poke(3)
+        g.valid.poke(true)
+      }
+      cache.clock.step()
+      for (g <- io.gone) g.valid.poke(false)
+      assert(!is(io.guard.valid))
+      for (k <- klasses) answer(k)
+      assert(!hits(klasses(0)) && hits(klasses(4)), "a set that nobody guards keeps what came first")
+    }
+  }
+
   test("no shape is taken for one of an epoch before") {
     simulate(new ShapeHarness(two)) { shapes =>
       val memory = start(shapes)

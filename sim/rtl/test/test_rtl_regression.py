@@ -208,7 +208,9 @@ def test_several_lanes_at_once(preset):
 
 @pytest.mark.parametrize("preset", [p for p in ("sim-lanes", "ddr4-1ch") if p in presets()])
 def test_stores_overflow_under_invariants(preset):
-    run("RtlGrey.*:RtlPauseBound.BeforeIdle:RtlBits.SpillAreasOfEverySize", preset)
+    # All of the bounds of pauses run on sim-lanes anyway, of what changes in a pause this alone.
+    more = "RtlPauseTwins.*" if preset == "sim-lanes" else "RtlPauseBound.BeforeIdle"
+    run(f"RtlGrey.*:RtlBits.SpillAreasOfEverySize:{more}", preset)
 
 
 def test_guard():
@@ -247,7 +249,7 @@ def test_directed(preset):
     )
 
 
-@pytest.mark.parametrize("preset", presets())
+@pytest.mark.parametrize("preset", [p for p in presets() if p in LONG or p != "sim-lanes"])
 def test_what_changes_in_a_pause(preset):
     run(
         "RtlPauseTwins.*:RtlPauseFullRing.*:RtlPauseCompletions.*:RtlPauseExtensions.*:RtlPauseSweep.*:"

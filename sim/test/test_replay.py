@@ -36,15 +36,15 @@ def save(folder, seed):
 @pytest.mark.parametrize("seed", [1, 2, 3])
 def test_replay_on_own_model(folder, seed):
     image, saved = save(folder, seed)
-    run, result = replay(image, "--check", "--json", "--pauses", 3)
+    # Its sign of life is one more pause: nobody asks for it, however busy the machine is.
+    run, result = replay(image, "--check", "--json", "--pauses", 3, "--patience-us", 600_000_000)
     assert run.returncode == 0, run
     assert result["ok"] and result["checked"]
     assert result["counters"]["objects_marked"] == saved["marked"]
     assert result["deferred"] == saved["deferred"] and result["unanswered"] == 0
     assert result["g1_seconds"] == 0.0015 and result["ratio"] > 0
     # The heap is small, and the trace may be over before somebody pauses it.
-    # A device without news is asked by a further pause whether it lives.
-    assert result["counters"]["pauses"] >= len(result["pause_us"]) and len(result["pause_us"]) <= 3
+    assert result["counters"]["pauses"] == len(result["pause_us"]) <= 3
 
 
 @pytest.mark.parametrize("text", ('{"g1_mark_ms":"x"}', '{"g1_mark_ms":[]}', "[1]", "no JSON"))

@@ -89,6 +89,18 @@ TEST_F(Faults, EveryConfigurationFieldIsChecked) {
   }
 }
 
+TEST_F(Faults, ARefusedBeginNamesTheCycleBefore) {
+  ASSERT_TRUE(machine_->attach());
+  machine_->begin(0);
+  steps(5);
+  const uint32_t before = machine_->cycle;
+  window_->config()->oop_bytes = 5;
+  machine_->begin(1);
+  steps(5);
+  EXPECT_EQ(record().code, uint32_t(MERAPI_FAULT_BAD_CONFIG));
+  EXPECT_EQ(record().cycle, before);
+}
+
 TEST_F(Faults, LimitOutsideItsRegion) {
   for (uint64_t bad : {window_->region_bytes() - 8, 2 * window_->region_bytes() + 8, window_->region_bytes() + 4}) {
     build({});

@@ -100,6 +100,22 @@ TEST_F(RtlFault, BadConfigField) {
   window_.config()->oop_bytes = 4;
   expect_recovery();
 }
+// It begins no cycle: the record's is that of the one before, or none.
+TEST_F(RtlFault, ARefusedBeginNamesTheCycleBefore) {
+  machine();
+  machine_->begin(0);
+  ASSERT_TRUE(machine_->run_until([&] { return machine_->idle(); }, kPatience));
+  const uint32_t before = machine_->cycle;
+  ASSERT_NE(before, 0u);
+  for (uint32_t named : {before, uint32_t{0}}) {
+    window_.config()->oop_bytes = 5;
+    machine_->begin(1);
+    EXPECT_EQ(machine_->fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_CONFIG));
+    EXPECT_EQ(machine_->fault().cycle, named);
+    window_.config()->oop_bytes = 4;
+    ASSERT_TRUE(machine_->attach());
+  }
+}
 TEST_F(RtlFault, BadConfigOverlap) {
   machine();
   auto* areas = window_.directory()->area;

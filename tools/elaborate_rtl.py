@@ -12,8 +12,8 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from common import ROOT, exclusive, fail, say
-from kept import DIGESTS, Kept, key_of
+from common import exclusive, fail, say
+from kept import DIGESTS, Kept, key_of_sources
 
 CACHED = 24  # presets in the cache; each is 2 MB
 # firtool's warnings (a value that is cut to fit, say) are errors where the source is ours; Chisel's own arbiter of one
@@ -23,7 +23,7 @@ WARNING = re.compile(r"^hw/.*: warning:.*\n(?:.*\n){0,2}", re.MULTILINE)
 
 def key(preset, sources, version):
     """Digest of all that decides what is made. `version`: of what makes it, as far as no source says it."""
-    return key_of((preset, version), [(str(path.resolve().relative_to(ROOT)), path) for path in sources])
+    return key_of_sources((preset, version), sources)
 
 
 def elaborate(preset, folder, command, log):

@@ -8,7 +8,7 @@ import json
 import os
 import shutil
 
-from common import CACHE, say, sha256
+from common import CACHE, ROOT, say, sha256
 
 DIGESTS = "digests.json"  # SHA-256 of each file, by its path in the folder
 
@@ -16,6 +16,11 @@ DIGESTS = "digests.json"  # SHA-256 of each file, by its path in the folder
 def key_of(said, files):
     """The digest of what something is made from: `said` are texts, `files` paths with the names by which they count."""
     return hashlib.sha256(repr((*said, sorted((name, sha256(path)) for name, path in files))).encode()).hexdigest()
+
+
+def key_of_sources(said, sources):
+    """The same for files of the tree, which count by their paths in it."""
+    return key_of(said, [(str(path.resolve().relative_to(ROOT)), path) for path in sources])
 
 
 class Kept:

@@ -14,17 +14,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+from children import die_with_parent
 from common import ROOT, fail, say
-from kept import Kept, key_of
+from kept import Kept, key_of_sources
 
 CACHED = 8  # compilations in the cache; each is 5 MB
 PACKAGE = "merapi"
 LIBRARIES = "libraries"  # a file with the paths of those that the classes need
 NO_TEST = "No tests were executed"
-
-
-def key(sources, version):
-    return key_of(("unit tests", version), [(str(path.resolve().relative_to(ROOT)), path) for path in sources])
 
 
 def compile_with(mill, folder):
@@ -33,16 +30,16 @@ def compile_with(mill, folder):
     done = subprocess.run(show, capture_output=True, text=True, errors="replace", cwd=ROOT)
     if done.returncode:
         fail(f"compiling the unit tests failed\n{done.stderr.rstrip()}")
-    libraries = []
+    jars = []
     for path in (Path(entry.split(":")[-1]) for entry in json.loads(done.stdout)):
         if path.suffix == ".jar":
-            libraries.append(path)
+            jars.append(path)
         elif path.is_dir():
             of_tests = path.parts[-3:] == ("test", "compile.dest", "classes")
             shutil.copytree(path, folder / ("test" if of_tests else "tracer"), dirs_exist_ok=True)
     if not (folder / "test").is_dir():
         fail(f"expected classes of tests from {' '.join(mill)}, found {done.stdout.strip()}")
-    (folder / LIBRARIES).write_text("".join(f"{path}\n" for path in libraries))
+    (folder / LIBRARIES).write_text("".join(f"{path}\n" for path in jars))
 
 
 def libraries(folder):
@@ -52,13 +49,14 @@ def libraries(folder):
 def compiled(sources, version, mill):
     """The folder of what was compiled from these sources, whose libraries are there."""
     kept = Kept("units", CACHED)
-    wanted = key(sources, version)
+    said = ("unit tests", version)
+    wanted = key_of_sources(said, sources)
     found = kept.find(wanted)
     if found is None or not all(path.is_file() for path in libraries(found)):
         say("rtl: compiling the unit tests")
         with kept.made(wanted) as part:
             compile_with(mill, part)
-            if wanted != key(sources, version):
+            if wanted != key_of_sources(said, sources):
                 fail("expected sources that stay as they are while being compiled, found them edited; start again")
     return kept.folder / wanted
 
@@ -85,7 +83,9 @@ def main():
     folder = compiled(args.sources, args.version, args.mill)
     path = ":".join(map(str, (folder / "test", folder / "tracer", *libraries(folder))))
     command = ["java", "-cp", path, "org.scalatest.tools.Runner", "-R", folder / "test", "-oDW", *wanted]
-    running = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, errors="replace", cwd=ROOT)
+    running = subprocess.Popen(
+        command, stdout=subprocess.PIPE, text=True, errors="replace", cwd=ROOT, preexec_fn=die_with_parent
+    )
     none = False
     for line in running.stdout:
         none |= NO_TEST in line

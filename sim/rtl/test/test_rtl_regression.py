@@ -148,6 +148,8 @@ def run(filter_, preset, count=None, program=PROGRAM, **said):
 # after the other are a minute of each further preset. sim-lanes is for what overflows: it leaves hosts out, too.
 MANY = [p for p in presets() if p != "sim-lanes" or os.environ.get("MERAPI_FULL") == "1"]
 LONG = [p for p in MANY if p != "sim-ports" or os.environ.get("MERAPI_FULL") == "1"]
+# With stores so small that everything overflows, and with invariants in all cases.
+SMALL = [p for p in presets() if p.startswith("sim-")]
 
 
 def sooner(preset):
@@ -185,9 +187,15 @@ def test_what_a_port_is_held_to():
     run("RtlPortRules.*", "sim-small")
 
 
-def test_faults():
-    run("RtlFault.*:RtlFaultNarrowKlass.*:RtlFaultWideKlass.*:RtlFaultHeapAtZero.*:RtlHighFault.*", "sim-small")
-    run("MemoryErrors.*:AbortErrors.*:RtlConfig.*:RtlSmallConfig.*", "sim-small")
+@pytest.mark.parametrize("preset", SMALL)
+def test_faults(preset):
+    """Who finds one is a lane or a filter of many."""
+    run("RtlFault.*:RtlFaultNarrowKlass.*:RtlFaultWideKlass.*:RtlFaultHeapAtZero.*:RtlHighFault.*", preset)
+
+
+@pytest.mark.parametrize("preset", SMALL if os.environ.get("MERAPI_FULL") == "1" else ["sim-small"])
+def test_errors_of_the_memory_and_of_the_configuration(preset):
+    run("MemoryErrors.*:AbortErrors.*:RtlConfig.*:RtlSmallConfig.*", preset)
 
 
 def test_any_access_fails():

@@ -223,6 +223,7 @@ class TracerCore(p: TracerParameters) extends Module {
   limits.io.config       := c
   limits.io.powerUp      := io.powerUp
   limits.io.invalidate   := io.orders.invalidate
+  limits.io.draining     := drain
   walker.io.config       := c
   live.io.config         := c
   live.io.flush          := flushLive && late(all(merges.map(_.io.empty))) // no update comes

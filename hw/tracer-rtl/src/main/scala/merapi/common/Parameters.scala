@@ -62,6 +62,10 @@ case class TracerParameters(
     chasePatience: Int = 255,
     /** Limits, of the eight in a line of the table, that all checkers take in a cycle: one, two or four. */
     limitsTogether: Int = 1,
+    /** Whether, of a line of the limit table that is asked for in a pause, those limits alone are handed to the checkers that
+      * were asked for: with tens of thousands of regions all eight, `limitsTogether` in a cycle, take most of the pause.
+      */
+    loneLimits: Boolean = false,
     /** Lines of the limit table under way (tracer-wide); a power of two. */
     limitReads: Int = 8,
     /** Regions whose live words a lane adds up before they go to the table that all share; a power of two. */
@@ -303,6 +307,7 @@ object TracerParameters {
     ports = 8,
     scanPorts = 2,
     limitsTogether = 2,
+    loneLimits = true,
     liveForwarding = true,
     earlyFlush = true,
     foundRegister = true,
@@ -347,6 +352,7 @@ object TracerParameters {
       ports = 4,
       scanPorts = 2,
       limitsTogether = 2,
+      loneLimits = true,
       limitReads = 16,
       mergeRegions = 8,
       liveForwarding = true,

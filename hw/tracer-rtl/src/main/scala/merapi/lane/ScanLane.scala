@@ -79,7 +79,7 @@ class ScanLane(p: TracerParameters) extends Module {
     val redefined  = Input(Bool()) // pulse, when quiet: klass words may mean other klasses
     val dropShapes = Input(Bool()) // pulse
     val fill       = Input(new LimitFill(p))
-    val ask        = Decoupled(UInt((p.regionBits - 3).W)) // for limits
+    val ask        = Decoupled(UInt(LimitFill.askBits(p).W)) // for limits
     val grey       = Flipped(Decoupled(new PlacedGrey(p)))
     val giveBack   = Valid(new Grey(p))
     val references = Vec(p.scanPorts, Decoupled(new RawReference(p)))
@@ -91,8 +91,8 @@ class ScanLane(p: TracerParameters) extends Module {
     val shapes     = new ShapePort(p)
     val lines      = new ReadPort(p)
     val looked     = Valid(new Looked(p))
-    val few        = Output(Bool())                        // objects in flight, a cycle late
-    val empty      = Output(Bool())                        // no object in any slot
+    val few        = Output(Bool())                          // objects in flight, a cycle late
+    val empty      = Output(Bool())                          // no object in any slot
     val allCounted = Output(Bool())         // earlyFlush: no live words come before something is taken up
     val quiet      = Output(Bool())         // nothing moves, nothing is outstanding
     val events     = Output(new LaneEvents)

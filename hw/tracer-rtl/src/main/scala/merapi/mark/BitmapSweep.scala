@@ -41,7 +41,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
     val blocked = Output(Bool())               // a store takes no more: lanes must run
     val quiet   = Output(Bool())
     val lines   = Output(Bool())
-    val ask     = Decoupled(UInt((p.regionBits - 3).W))
+    val ask     = Decoupled(UInt(LimitFill.askBits(p).W))
     val fill    = Input(new LimitFill(p))
     val read    = new ReadPort(p)
     val fault   = Valid(new FaultReport)
@@ -69,7 +69,7 @@ class BitmapSweep(p: TracerParameters) extends Module {
     state   := State.WaitLimit
   }
   io.ask.valid := missing.orR && !io.hold
-  io.ask.bits  := region(p.regionBits - 1, 0) >> 3
+  io.ask.bits  := LimitFill.ask(p, region(p.regionBits - 1, 0))
   val fillHere = io.fill.write && !io.fill.sweep && (io.fill.region >> 3) === (region >> 3)
   val fillAt   = placeOf(io.fill.region)
   when(fillHere) {

@@ -48,7 +48,7 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T, ahead: Boolean) extends
     val out    = Decoupled(new Result)
     val busy   = Output(Bool())
     val fill   = Input(new LimitFill(p))
-    val ask    = Decoupled(UInt((p.regionBits - 3).W))
+    val ask    = Decoupled(UInt(LimitFill.askBits(p).W))
     val fault  = Valid(new LimitFault(p))    // a cycle after its object left
   })
   class Row extends Bundle {
@@ -104,11 +104,11 @@ class LimitCheck[T <: Data](p: TracerParameters, gen: T, ahead: Boolean) extends
   io.out.bits.below := LimitFill.of(p, Cat(below.reverse), region).asBool
 
   io.ask.valid := state === State.Ask
-  io.ask.bits  := region >> 3
+  io.ask.bits  := LimitFill.ask(p, region)
   if (ahead) {
     val second = RegInit(false.B) // the item behind
     when(state =/= State.Ask) { second := false.B }.elsewhen(io.ask.ready) { second := !second && spareValid }
-    when(second) { io.ask.bits := spare.region >> 3 }
+    when(second) { io.ask.bits := LimitFill.ask(p, spare.region) }
   }
   val mine = io.fill.write && !io.fill.sweep && io.fill.isOf(region)
   switch(state) {

@@ -36,6 +36,11 @@ object LimitFill {
   /** Of the number of a row. */
   def rowBits(p: TracerParameters): Int = log2Ceil(p.limitRows)
 
+  /** Of what is asked for: a line of the table; with `loneLimits` a row. */
+  def askBits(p: TracerParameters): Int = p.regionBits - (if (p.loneLimits) log2Ceil(p.limitsTogether) else 3)
+  def ask(p: TracerParameters, region: UInt): UInt =
+    if (p.loneLimits) rowOf(p, region) else region(p.regionBits - 1, 3)
+
   /** A region's row, of all that there are. */
   def rowOf(p: TracerParameters, region: UInt): UInt =
     if (p.limitsTogether == 1) region else region(p.regionBits - 1, log2Ceil(p.limitsTogether))
@@ -58,6 +63,9 @@ object LimitFill {
   * Who asks goes on to ask until it has what it needs: a line that is under way is not read once more, and it is under way
   * until those that asked for it have seen it.
   *
+  * With `loneLimits` of a line that is asked for while the core drains the row that was asked for is handed alone: hundreds
+  * of references may each need another line, a pause waits for all of them, and its resume drops what was loaded beside.
+  *
   * A limit must lie within its region (both ends included) and be aligned. An impossible one is kept as such: the fault
   * is raised by who needs it.
   *
@@ -69,10 +77,11 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
     val config     = Input(new TraceConfig(p))
     val powerUp    = Input(Bool()) // the first reset, after which on-chip memory holds anything
     val invalidate = Input(Bool()) // pulse; nothing is asked for
-    val ask   = Vec(askers, Flipped(Decoupled(UInt((p.regionBits - 3).W)))) // lines of the table
-    val fill  = Output(new LimitFill(p))
-    val quiet = Output(Bool())
-    val read  = new ReadPort(p)
+    val draining   = Input(Bool()) // loneLimits
+    val ask        = Vec(askers, Flipped(Decoupled(UInt(LimitFill.askBits(p).W))))
+    val fill       = Output(new LimitFill(p))
+    val quiet      = Output(Bool())
+    val read       = new ReadPort(p)
   })
   val epochs = Module(new EpochSweep(1 << rowBits))
   epochs.io.powerUp := io.powerUp
@@ -86,7 +95,7 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   val busy  = RegInit(0.U(reads.W))
   val lines = Reg(Vec(reads, UInt(lineBits.W)))
   val data  = Mem(reads, UInt(p.lineBits.W))
-  val pick  = Module(new RoundArbiter(UInt(lineBits.W), askers))
+  val pick  = Module(new RoundArbiter(UInt(LimitFill.askBits(p).W), askers))
   pick.io.in.zip(io.ask).foreach { case (a, b) => a <> b }
 
   // What was asked for, unless it is under way; then its request.
@@ -94,11 +103,25 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
     val entry = UInt(readBits.W)
     val line  = UInt(p.lineAddress.W)
   }
-  val asked     = RegInit(false.B)
-  val askedLine = RegEnable(pick.io.out.bits, pick.io.out.fire)
-  val requested = RegInit(false.B)
-  val request   = Reg(new Request)
-  val known     = (busy & VecInit(lines.map(_ === askedLine)).asUInt).orR
+  val asked             = RegInit(false.B)
+  private val askBits   = LimitFill.askBits(p)
+  val askedLine         = RegEnable(pick.io.out.bits(askBits - 1, askBits - lineBits), pick.io.out.fire)
+  val requested         = RegInit(false.B)
+  val request           = Reg(new Request)
+  private val places    = 8 / p.limitsTogether
+  private val placeBits = log2Ceil(places)
+
+  /** Of a line its row that was asked for, and whether only that one is handed. */
+  private class Lone {
+    val asked  = RegEnable(pick.io.out.bits(placeBits - 1, 0), pick.io.out.fire)
+    val rows   = Reg(Vec(reads, Valid(UInt(placeBits.W)))) // of lines under way; not valid: all are handed
+    val handed = Reg(Bool())                               // of the line that is handed
+    def brings(i: Int): Bool = !rows(i).valid || rows(i).bits === asked
+  }
+  private val lone = Option.when(p.loneLimits)(new Lone)
+  val known = (busy & VecInit(lines.zipWithIndex.map { case (line, i) =>
+    lone.fold(line === askedLine)(line === askedLine && _.brings(i))
+  }).asUInt).orR
   // With eight lanes, whose checkers are far from the ports, a line every other cycle.
   private val room = if (p.wide) !requested else !requested || io.read.request.ready
   val enters       = asked && !known && !busy.andR && room
@@ -110,7 +133,15 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   when(enters) {
     request.entry := OHToUInt(entry)
     request.line  := io.config.limits + askedLine
-    for (i <- 0 until reads) { when(entry(i)) { lines(i) := askedLine } }
+    for (i <- 0 until reads) {
+      when(entry(i)) {
+        lines(i) := askedLine
+        for (l <- lone) {
+          l.rows(i).valid := io.draining
+          l.rows(i).bits  := l.asked
+        }
+      }
+    }
   }
   io.read.request.valid     := requested
   io.read.request.bits.tag  := request.entry
@@ -122,25 +153,30 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   arrived.io.put.valid := io.read.response.valid
   arrived.io.put.bits  := arrival
   when(io.read.response.valid) { data.write(arrival, io.read.response.bits.data) }
-  val handed         = RegInit(false.B)
-  val from           = Reg(UInt(readBits.W))
-  val line           = Reg(UInt(lineBits.W))
-  private val places = 8 / p.limitsTogether
-  val at             = Reg(UInt(log2Ceil(places).W))
-  private val bytes  = UIntToOH(io.config.regionLog2, p.heapAddressBits)
-  arrived.io.deq.ready := !handed || at.andR
+  val handed        = RegInit(false.B)
+  val from          = Reg(UInt(readBits.W))
+  val line          = Reg(UInt(lineBits.W))
+  val at            = Reg(UInt(placeBits.W))
+  private def last  = lone.fold(at.andR)(_.handed || at.andR)
+  private val bytes = UIntToOH(io.config.regionLog2, p.heapAddressBits)
+  arrived.io.deq.ready := !handed || last
   when(handed) {
     at := at + 1.U
-    when(at.andR) { handed := false.B }
+    when(last) { handed := false.B }
   }
   when(arrived.io.deq.fire) {
     handed := true.B
     from   := arrived.io.deq.bits
     line   := lines(arrived.io.deq.bits)
     at     := 0.U
+    for (l <- lone) {
+      val row = l.rows(arrived.io.deq.bits)
+      l.handed := row.valid
+      when(row.valid) { at := row.bits }
+    }
   }
   // The last is at the checkers two cycles later, and one that asked for it is heard no more two cycles after that.
-  private val ends = ShiftRegister(Mux(handed && at.andR, UIntToOH(from, reads), 0.U), 3, 0.U(reads.W), true.B)
+  private val ends = ShiftRegister(Mux(handed && last, UIntToOH(from, reads), 0.U), 3, 0.U(reads.W), true.B)
   busy := (busy | Mux(enters, entry, 0.U)) & ~ends
 
   // Distance from the region's start; then its judgement; then all checkers. Bits beyond any heap's end make a limit

@@ -52,7 +52,7 @@ class ReferenceFilter(p: TracerParameters, recents: Int) extends Module {
     val filtered   = Output(Bool())
     val quiet      = Output(Bool())
     val fill       = Input(new LimitFill(p))
-    val ask        = Decoupled(UInt((p.regionBits - 3).W))
+    val ask        = Decoupled(UInt(LimitFill.askBits(p).W))
     val fault      = Valid(new LimitFault(p))       // a cycle after its reference ended
     val crooked    = Valid(new CrookedReference(p)) // the same, of a reference between two objects
   })

@@ -89,6 +89,7 @@ class ParametersTest extends AnyFunSuite {
     _.scanPorts > 1,
     _.limitsTogether > 1,
     _.liveForwarding,
+    _.loneLimits,
     _.earlyFlush,
     _.foundRegister,
     _.pipelinedReplays,

@@ -42,6 +42,7 @@ class ChaserHarness(p: TracerParameters) extends Module {
   limits.io.config     := io.config
   limits.io.powerUp    := reset.asBool
   limits.io.invalidate := io.invalidate
+  limits.io.draining   := false.B
   io.limitRead <> limits.io.read
   io.sweeping := limits.io.fill.sweeping
   io.quiet    := chaser.io.quiet && limits.io.quiet

@@ -42,6 +42,7 @@ class SweepHarness(p: TracerParameters) extends Module {
   limits.io.config     := io.config
   limits.io.powerUp    := reset.asBool
   limits.io.invalidate := io.resumed
+  limits.io.draining   := false.B
   io.lines <> sweep.io.read
   io.table <> limits.io.read
 }

@@ -21,6 +21,7 @@ class LimitsHarness(p: TracerParameters) extends Module {
     val clear      = Input(Bool()) // the core's reset
     val config     = Input(new TraceConfig(p))
     val invalidate = Input(Bool())
+    val draining   = Input(Bool())
     val in         = Vec(2, chiselTypeOf(first.io.in))
     val out        = Vec(2, chiselTypeOf(first.io.out))
     val fault      = Vec(2, Valid(new FaultReport))
@@ -33,6 +34,7 @@ class LimitsHarness(p: TracerParameters) extends Module {
   loader.io.config     := io.config
   loader.io.powerUp    := reset.asBool
   loader.io.invalidate := io.invalidate
+  loader.io.draining   := io.draining
   io.quiet             := loader.io.quiet
   io.sweeping          := loader.io.fill.sweeping
   io.read <> loader.io.read
@@ -58,6 +60,7 @@ class LimitsTest extends BlockTest {
   private def rest(limits: LimitsHarness): Unit = {
     limits.io.clear.poke(false)
     limits.io.invalidate.poke(false)
+    limits.io.draining.poke(false)
     limits.io.in.foreach(_.valid.poke(false))
   }
 
@@ -66,7 +69,12 @@ class LimitsTest extends BlockTest {
     test(s"compares with the table's limits, which come together: $together, lanes: $lanes") {
       simulate(
         new LimitsHarness(
-          p.copy(lanes = lanes, limitsTogether = together, limitReads = if (lanes == 8) 2 else p.limitReads)
+          p.copy(
+            lanes = lanes,
+            limitsTogether = together,
+            limitReads = if (lanes == 8) 2 else p.limitReads,
+            loneLimits = lanes == 8
+          )
         )
       ) { limits =>
         for (seed <- seeds(4)) {
@@ -101,6 +109,7 @@ class LimitsTest extends BlockTest {
           var came, wrong = 0
           var payload     = 0
           def cycle(offers: Boolean, near: Int): Unit = {
+            if (random.nextInt(50) == 0) limits.io.draining.poke(random.nextBoolean())
             for (i <- 0 until 2) {
               val offer = offers && random.nextInt(5) != 0
               val r = if (random.nextInt(16) != 0) (near + random.nextInt(12)) % regions else random.nextInt(regions)
@@ -261,4 +270,69 @@ class LimitsTest extends BlockTest {
       }
     }
   }
+
+  for (together <- Seq(1, 2))
+    test(s"of a line that is asked for while the core drains a row comes alone, together: $together") {
+      val q = p.copy(limitsTogether = together, loneLimits = true)
+      simulate(new LimitLoader(q, 3)) { loader =>
+        for (seed <- seeds(4)) {
+          val random = new Random(seed)
+          val memory = new Memory(random)
+          loader.io.powerUp.poke(true)
+          loader.io.invalidate.poke(false)
+          loader.io.draining.poke(false)
+          loader.io.ask.foreach(_.valid.poke(false))
+          configure(loader.io.config, regions)
+          restart(loader)
+          loader.io.powerUp.poke(false)
+          while (is(loader.io.fill.sweeping)) loader.clock.step()
+          loader.clock.step(2)
+
+          /** Each of these rows once, of three who ask; what comes. */
+          def rowsOf(asked: Seq[Int]): Seq[Int] = {
+            val waiting = mutable.Queue.from(asked)
+            val asks    = Array.fill(3)(Option.empty[Int])
+            val came    = mutable.ArrayBuffer.empty[Int]
+            var t       = 0
+            do {
+              for ((ask, i) <- loader.io.ask.zipWithIndex) {
+                if (asks(i).isEmpty && waiting.nonEmpty && random.nextBoolean()) asks(i) = Some(waiting.dequeue())
+                ask.valid.poke(asks(i).isDefined)
+                ask.bits.poke(asks(i).getOrElse(0))
+              }
+              memory.serve(loader.io.read) // whose request leaves decides who is heard
+              for ((ask, i) <- loader.io.ask.zipWithIndex if fires(ask)) asks(i) = None
+              if (is(loader.io.fill.write)) came += loader.io.fill.region.peek().litValue.toInt / together
+              loader.clock.step()
+              memory.tick()
+              t += 1
+              assert(t < 5000, s"seed $seed: rows of $asked do not come")
+            } while (waiting.nonEmpty || asks.exists(_.isDefined) || !is(loader.io.quiet))
+            for (_ <- 0 until 4) {
+              if (is(loader.io.fill.write)) came += loader.io.fill.region.peek().litValue.toInt / together
+              loader.clock.step()
+            }
+            came.toSeq
+          }
+          val inLine = 8 / together
+          // Of a line of its own each; then several of one line, of which none is missing.
+          val apart = random.shuffle((0 until regions / 8).toList).take(40).map(_ * inLine + random.nextInt(inLine))
+          val whole = rowsOf(apart)
+          assert(
+            whole.sorted == apart.flatMap(r => r / inLine * inLine until r / inLine * inLine + inLine).sorted,
+            s"seed $seed"
+          )
+          loader.io.draining.poke(true)
+          assert(rowsOf(apart).sorted == apart.sorted, s"seed $seed")
+          val near = Seq.fill(60)(random.nextInt(2 * inLine))
+          assert(rowsOf(near).toSet == near.toSet, s"seed $seed")
+          // Whole again.
+          loader.io.draining.poke(false)
+          assert(
+            rowsOf(near).toSet == (near.min / inLine * inLine until (near.max / inLine + 1) * inLine).toSet,
+            s"seed $seed"
+          )
+        }
+      }
+    }
 }

@@ -35,6 +35,7 @@ class FilterHarness(p: TracerParameters) extends Module {
   limits.io.config     := io.config
   limits.io.powerUp    := reset.asBool
   limits.io.invalidate := io.invalidate
+  limits.io.draining   := false.B
   io.ended             := PopCount(filter.io.ended)
   io.quiet             := filter.io.quiet && limits.io.quiet
   private val crooked = Wire(Valid(new FaultReport))

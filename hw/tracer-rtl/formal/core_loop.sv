@@ -1,18 +1,82 @@
 // SPDX-License-Identifier: Apache-2.0
-// TracerCore of the parameter set `proof`, whole: store, lane, filters, bank, live table, limits, shapes. A heap of three
-// objects with two references each, to any of them or null; two of their mark bits in one line, the third in a line for
-// the same place of the cache or for another; any of them marked before; a host that gives two references to any of them, one after the
-// other; a memory that takes one request of each reader and writer at a time and answers within two cycles, each as it
-// likes. When nothing is left the host writes everything back.
+// TracerCore of a parameter set for proofs, whole: stores, lanes, filters, banks, live table, limits, shapes. A heap of
+// three objects with two references each, to any of them or null; two of their mark bits in one line, the third in another;
+// any of them marked before; a host that gives two references to any of them, one after the other; a memory that takes one
+// request of each reader and writer at a time and answers within two cycles, each as it likes. When nothing is left the
+// host writes everything back.
+//
+// The third mark bit's line is one of two. With one lane, one that has the first line's place of the cache and one that has
+// another; with more, one that another bank marks and, `apart`, one of the same bank for the same place.
+//
+// One lane, or as many as LANES_4 or LANES_8 says.
 //
 // Proved: as long as the memory owes nothing and the core is not empty, something moves within `QUIET` cycles; all is over
 // after `END` cycles; whenever the core says that it is empty and the host's references have ended, as many objects were
 // marked as can be reached, and their words counted, once; at the end the bits of exactly those are set and each region's
 // live words are theirs; no fault, no drop, nothing refused; and the blocks' own assertions.
+`ifdef LANES_8
+`define LANES 8
+`elsif LANES_4
+`define LANES 4
+`else
+`define LANES 1
+`endif
+
+// Ports of the core, by their numbers (CorePorts); those of a spill area have no tags, clearing has no data.
+`define READER(n) \
+      .io_reads_``n``_request_ready(!owes[n]), \
+      .io_reads_``n``_request_valid(asks[n]), \
+      .io_reads_``n``_request_bits_line(ask_line[36*n+:36]), \
+      .io_reads_``n``_request_bits_tag(ask_tag[4*n+:4]), \
+      .io_reads_``n``_response_valid(came[n]), \
+      .io_reads_``n``_response_bits_tag(tag[n]), \
+      .io_reads_``n``_response_bits_data(data[512*n+:512])
+`define SPILL_READER(n) \
+      .io_reads_``n``_request_ready(!owes[n]), \
+      .io_reads_``n``_request_valid(asks[n]), \
+      .io_reads_``n``_response_valid(came[n]), \
+      .io_reads_``n``_response_bits_data(data[512*n+:512])
+`define WRITER(n) \
+      .io_writes_``n``_request_ready(!putting[n] && WRITTEN[n]), \
+      .io_writes_``n``_request_valid(puts[n]), \
+      .io_writes_``n``_request_bits_line(put_line[36*n+:36]), \
+      .io_writes_``n``_request_bits_data(put_data[512*n+:512]), \
+      .io_writes_``n``_request_bits_tag(put_tag[4*n+:4]), \
+      .io_writes_``n``_done_valid(ended[n]), \
+      .io_writes_``n``_done_bits(done_tag[n])
+`define SPILL_WRITER(n) \
+      .io_writes_``n``_request_ready(1'b0), \
+      .io_writes_``n``_request_valid(puts[n]), \
+      .io_writes_``n``_done_valid(1'b0)
+`define CLEARER(n) \
+      `SPILL_WRITER(n), \
+      .io_writes_``n``_done_bits(4'd0)
+`define LANE(n, lines, bitmap, spill, marks, spills) \
+      .io_seen_``n``_ready(1'b1), \
+      .io_seen_``n``_valid(seen[n]), \
+      .io_deferred_``n``_ready(1'b1), \
+      .io_deferred_``n``_valid(deferred[n]), \
+      `READER(lines), \
+      `READER(bitmap), \
+      `SPILL_READER(spill), \
+      `WRITER(marks), \
+      `SPILL_WRITER(spills)
+`define SHARED(shapes, live, sweep, limits, chaser, counts, clears) \
+      `READER(shapes), \
+      `READER(live), \
+      `READER(sweep), \
+      `READER(limits), \
+      `READER(chaser), \
+      `WRITER(counts), \
+      `CLEARER(clears)
+
 module core_loop #(
     parameter QUIET = 40,
     parameter END = 280,
-    parameter STEADY = 0
+    parameter STEADY = 0,
+    parameter LANES = `LANES,
+    parameter READERS = 3 * LANES + 5,
+    parameter WRITERS = 2 * LANES + 2
 ) (
     input clock,
     input apart,
@@ -21,8 +85,8 @@ module core_loop #(
     input [1:0] grey_1,
     input [17:0] references,
     input offer,
-    input [7:0] answers,
-    input [1:0] done,
+    input [READERS-1:0] answers,
+    input [LANES:0] done,
     output reg finished
 );
   reg started = 0;
@@ -30,19 +94,22 @@ module core_loop #(
   wire reset = !started;
 
   // Whether a reader's or writer's answer comes in the cycle after its request or one later.
-  reg [9:0] steady;
+  reg [READERS+LANES:0] steady;
   always @(posedge clock) if (reset) steady <= {done, answers};
-  wire [7:0] fast = STEADY ? steady[7:0] : answers;
-  wire [1:0] fast_done = STEADY ? steady[9:8] : done;
+  wire [READERS-1:0] fast = STEADY ? steady[READERS-1:0] : answers;
+  wire [LANES:0] fast_done = STEADY ? steady[READERS+:LANES+1] : done;
 
   localparam [31:0] KLASS = 32'h1000;
+  // Lines of the bitmap for the third object's bit.
+  localparam [35:0] NEAR = 16, FAR = LANES == 8 ? 27 : 17;
 
   reg far;
   always @(posedge clock) if (reset) far <= apart;
+  wire [35:0] third = far ? FAR : NEAR;
 
   // Objects 0 and 1 lie beside each other, object 2 in the next region; 3 is null.
   function [31:0] address(input [1:0] x);
-    address = x == 0 ? 32'h100040 : x == 1 ? 32'h100080 : x == 2 ? (far ? 32'h111040 : 32'h110040) : 32'h0;
+    address = x == 0 ? 32'h100040 : x == 1 ? 32'h100080 : x == 2 ? 32'h100040 + (third << 12) : 32'h0;
   endfunction
   reg [2:0] before_, memory_bits;
   reg [1:0] refs[0:5];
@@ -59,7 +126,7 @@ module core_loop #(
   function [511:0] heap_line(input [35:0] line);
     heap_line = line == 1 ? {352'b0, address(refs[1]), address(refs[0]), KLASS, 64'b0}
         : line == 2 ? {352'b0, address(refs[3]), address(refs[2]), KLASS, 64'b0}
-        : line == (far ? 36'h441 : 36'h401) ? {352'b0, address(refs[5]), address(refs[4]), KLASS, 64'b0}
+        : line == (third << 6 | 1) ? {352'b0, address(refs[5]), address(refs[4]), KLASS, 64'b0}
         : 512'b0;
   endfunction
   function [511:0] bitmap_line(input [35:0] line);
@@ -73,27 +140,50 @@ module core_loop #(
   };
   reg [63:0] live[0:1];
 
-  // One request of each reader and writer at a time.
-  wire [7:0] asks;
-  wire [287:0] ask_line;
-  wire [31:0] ask_tag;
-  reg [7:0] owes = 0, old = 0;
-  reg [35:0] line[0:7];
-  reg [3:0] tag[0:7];
-  wire [7:0] came = started ? owes & (fast | old) : 0;
-  wire [3:0] puts;
-  wire [143:0] put_line;
-  wire [511:0] put_bitmap, put_live;
-  wire [15:0] put_tag;
-  reg [3:0] putting = 0, put_old = 0;
-  reg [3:0] done_tag[0:3];
-  wire [3:0] ended = started ? putting & ({1'b0, fast_done[1], 1'b0, fast_done[0]} | put_old) : 0;
+  // One request of each reader and writer at a time; of a spill area, of a sweep and for clearing there is none.
+  localparam [READERS-1:0] READ = {5'b11011, {LANES{3'b011}}};
+  localparam [WRITERS-1:0] WRITTEN = {2'b01, {LANES{2'b01}}};
+  wire [READERS-1:0] asks;
+  wire [36*READERS-1:0] ask_line;
+  wire [4*READERS-1:0] ask_tag;
+  reg [READERS-1:0] owes = 0, old = 0;
+  reg [35:0] line[0:READERS-1];
+  reg [3:0] tag[0:READERS-1];
+  wire [READERS-1:0] came = started ? owes & (fast | old) : 0;
+  wire [512*READERS-1:0] data;
+  wire [WRITERS-1:0] puts;
+  wire [36*WRITERS-1:0] put_line;
+  wire [512*WRITERS-1:0] put_data;
+  wire [4*WRITERS-1:0] put_tag;
+  reg [WRITERS-1:0] putting = 0, put_old = 0;
+  reg [3:0] done_tag[0:WRITERS-1];
+  wire [WRITERS-1:0] done_now, ended = started ? putting & (done_now | put_old) : 0;
+  wire [WRITERS-1:0] begun = puts & ~putting & WRITTEN;
+  wire [35:0] marked_line[0:LANES-1];
+  wire [LANES-1:0] misplaced;
+  genvar g;
+  generate
+    for (g = 0; g < LANES; g = g + 1) begin : of_lane
+      assign data[512*3*g+:3*512] = {512'b0, bitmap_line(line[3*g+1]), heap_line(line[3*g])};
+      assign done_now[2*g+:2] = {1'b0, fast_done[g]};
+      assign marked_line[g] = put_line[36*2*g+:36];
+      assign misplaced[g] = begun[2*g] && (marked_line[g] != 0 && marked_line[g] != third || bank_of(marked_line[g]) != g);
+    end
+  endgenerate
+  assign data[512*3*LANES+:5*512] = {heap_line(line[READERS-1]), limits, 512'b0, 384'b0, live[1], live[0], shape};
+  assign done_now[2*LANES+:2] = {1'b0, fast_done[LANES]};
+
+  // Bank of a line of the bitmap (Bank.of).
+  function [2:0] bank_of(input [35:0] x);
+    bank_of = LANES == 8 ? x[2:0] ^ x[5:3] : LANES == 4 ? x[1:0] ^ x[3:2] ^ x[5:4] : 0;
+  endfunction
 
   reg [1:0] given = 0, over = 0;
   reg holds = 0, flushes = 0;
   initial finished = 0;
-  wire grey_ready, empty, quiet, cleaned, live_flushed, sweeping, refused, fault, seen, deferred;
-  wire [2:0] grey_ends;
+  wire grey_ready, empty, quiet, cleaned, live_flushed, sweeping, refused, fault;
+  wire [LANES-1:0] seen, deferred;
+  wire [$clog2(LANES + 4)-1:0] grey_ends;
   wire grey_valid = started && given < 2 && (offer || STEADY) && !sweeping;
   wire [40:0] newly, scanned, found, words, dropped, stale;
 
@@ -151,78 +241,26 @@ module core_loop #(
       .io_grey_bits_value({32'b0, address(greys[given[0]])}),
       .io_greyEnds_count(grey_ends),
       .io_greyEnds_refused(refused),
-      .io_seen_0_ready(1'b1),
-      .io_seen_0_valid(seen),
-      .io_deferred_0_ready(1'b1),
-      .io_deferred_0_valid(deferred),
-      .io_reads_0_request_ready(!owes[0]),
-      .io_reads_0_request_valid(asks[0]),
-      .io_reads_0_request_bits_line(ask_line[36*0+:36]),
-      .io_reads_0_request_bits_tag(ask_tag[4*0+:4]),
-      .io_reads_0_response_valid(came[0]),
-      .io_reads_0_response_bits_tag(tag[0]),
-      .io_reads_0_response_bits_data(heap_line(line[0])),
-      .io_reads_1_request_ready(!owes[1]),
-      .io_reads_1_request_valid(asks[1]),
-      .io_reads_1_request_bits_line(ask_line[36*1+:36]),
-      .io_reads_1_request_bits_tag(ask_tag[4*1+:4]),
-      .io_reads_1_response_valid(came[1]),
-      .io_reads_1_response_bits_tag(tag[1]),
-      .io_reads_1_response_bits_data(bitmap_line(line[1])),
-      .io_reads_2_request_ready(!owes[2]),
-      .io_reads_2_request_valid(asks[2]),
-      .io_reads_2_response_valid(came[2]),
-      .io_reads_2_response_bits_data(512'b0),
-      .io_reads_3_request_ready(!owes[3]),
-      .io_reads_3_request_valid(asks[3]),
-      .io_reads_3_request_bits_tag(ask_tag[4*3+:4]),
-      .io_reads_3_response_valid(came[3]),
-      .io_reads_3_response_bits_tag(tag[3]),
-      .io_reads_3_response_bits_data(shape),
-      .io_reads_4_request_ready(!owes[4]),
-      .io_reads_4_request_valid(asks[4]),
-      .io_reads_4_request_bits_line(ask_line[36*4+:36]),
-      .io_reads_4_request_bits_tag(ask_tag[4*4+:4]),
-      .io_reads_4_response_valid(came[4]),
-      .io_reads_4_response_bits_tag(tag[4]),
-      .io_reads_4_response_bits_data({384'b0, live[1], live[0]}),
-      .io_reads_5_request_ready(!owes[5]),
-      .io_reads_5_request_valid(asks[5]),
-      .io_reads_5_response_valid(came[5]),
-      .io_reads_5_response_bits_tag(4'd0),
-      .io_reads_5_response_bits_data(512'b0),
-      .io_reads_6_request_ready(!owes[6]),
-      .io_reads_6_request_valid(asks[6]),
-      .io_reads_6_response_valid(came[6]),
-      .io_reads_6_response_bits_data(limits),
-      .io_reads_7_request_ready(!owes[7]),
-      .io_reads_7_request_valid(asks[7]),
-      .io_reads_7_request_bits_line(ask_line[36*7+:36]),
-      .io_reads_7_request_bits_tag(ask_tag[4*7+:4]),
-      .io_reads_7_response_valid(came[7]),
-      .io_reads_7_response_bits_tag(tag[7]),
-      .io_reads_7_response_bits_data(heap_line(line[7])),
-      .io_writes_0_request_ready(!putting[0]),
-      .io_writes_0_request_valid(puts[0]),
-      .io_writes_0_request_bits_line(put_line[36*0+:36]),
-      .io_writes_0_request_bits_data(put_bitmap),
-      .io_writes_0_request_bits_tag(put_tag[4*0+:4]),
-      .io_writes_0_done_valid(ended[0]),
-      .io_writes_0_done_bits(done_tag[0]),
-      .io_writes_1_request_ready(1'b0),
-      .io_writes_1_request_valid(puts[1]),
-      .io_writes_1_done_valid(1'b0),
-      .io_writes_2_request_ready(!putting[2]),
-      .io_writes_2_request_valid(puts[2]),
-      .io_writes_2_request_bits_line(put_line[36*2+:36]),
-      .io_writes_2_request_bits_data(put_live),
-      .io_writes_2_request_bits_tag(put_tag[4*2+:4]),
-      .io_writes_2_done_valid(ended[2]),
-      .io_writes_2_done_bits(done_tag[2]),
-      .io_writes_3_request_ready(1'b0),
-      .io_writes_3_request_valid(puts[3]),
-      .io_writes_3_done_valid(1'b0),
-      .io_writes_3_done_bits(4'd0),
+`ifdef LANES_8
+      `LANE(0, 0, 1, 2, 0, 1),
+      `LANE(1, 3, 4, 5, 2, 3),
+      `LANE(2, 6, 7, 8, 4, 5),
+      `LANE(3, 9, 10, 11, 6, 7),
+      `LANE(4, 12, 13, 14, 8, 9),
+      `LANE(5, 15, 16, 17, 10, 11),
+      `LANE(6, 18, 19, 20, 12, 13),
+      `LANE(7, 21, 22, 23, 14, 15),
+      `SHARED(24, 25, 26, 27, 28, 16, 17),
+`elsif LANES_4
+      `LANE(0, 0, 1, 2, 0, 1),
+      `LANE(1, 3, 4, 5, 2, 3),
+      `LANE(2, 6, 7, 8, 4, 5),
+      `LANE(3, 9, 10, 11, 6, 7),
+      `SHARED(12, 13, 14, 15, 16, 8, 9),
+`else
+      `LANE(0, 0, 1, 2, 0, 1),
+      `SHARED(3, 4, 5, 6, 7, 2, 3),
+`endif
       .io_fault_valid(fault),
       .io_events_add_3(newly),
       .io_events_add_4(scanned),
@@ -248,9 +286,9 @@ module core_loop #(
   reg [9:0] cycle = 0;
   reg [4:0] still = 0;
   reg was_empty = 0;
-  wire [7:0] taken = asks & ~owes;
-  wire moves = |taken || |came || |(puts & ~putting) || |ended || grey_valid && grey_ready || |grey_ends || |newly || |scanned ||
-      |found || |words || sweeping || seen;
+  wire [READERS-1:0] taken = asks & ~owes;
+  wire moves = |taken || |came || |begun || |ended || grey_valid && grey_ready || |grey_ends || |newly || |scanned ||
+      |found || |words || sweeping || |seen;
   wire rests = empty && over == 2;
 
   always @(posedge clock) begin
@@ -260,21 +298,22 @@ module core_loop #(
     if (started) begin
       owes <= (owes & ~came) | taken;
       old  <= (owes & ~came);
-      putting <= (putting & ~ended) | (puts & ~putting & 4'b0101);
+      putting <= (putting & ~ended) | begun;
       put_old <= putting & ~ended;
-      for (i = 0; i < 8; i = i + 1)
+      for (i = 0; i < READERS; i = i + 1)
       if (taken[i]) begin
         line[i] <= ask_line[36*i+:36];
         tag[i] <= ask_tag[4*i+:4];
       end
-      for (i = 0; i < 4; i = i + 1) if (puts[i] && !putting[i]) done_tag[i] <= put_tag[4*i+:4];
-      if (puts[0] && !putting[0]) begin
-        if (put_line[35:0] == 0) memory_bits[1:0] <= {put_bitmap[16], put_bitmap[8]};
-        else memory_bits[2] <= put_bitmap[8];
+      for (i = 0; i < WRITERS; i = i + 1) if (begun[i]) done_tag[i] <= put_tag[4*i+:4];
+      for (i = 0; i < LANES; i = i + 1)
+      if (begun[2*i]) begin
+        if (marked_line[i] == 0) memory_bits[1:0] <= {put_data[512*2*i+16], put_data[512*2*i+8]};
+        else memory_bits[2] <= put_data[512*2*i+8];
       end
-      if (puts[2] && !putting[2]) begin
-        live[0] <= put_live[63:0];
-        live[1] <= put_live[127:64];
+      if (begun[2*LANES]) begin
+        live[0] <= put_data[512*2*LANES+:64];
+        live[1] <= put_data[512*2*LANES+64+:64];
       end
       given <= given + (grey_valid && grey_ready);
       over <= over + grey_ends;
@@ -294,8 +333,8 @@ module core_loop #(
       if (finished) bits : assert (memory_bits == (before_ | reached));
       if (finished) live_words : assert (live[0] == 3 * (reached[0] + reached[1]) && live[1] == 3 * reached[2]);
       never_more : assert (marks <= size && counted <= 3 * size);
-      sound : assert (!fault && !dropped && !stale && !refused && !deferred && !puts[1] && !puts[3] && !asks[2] && !asks[5]);
-      in_area : assert (!(puts[0] && put_line[35:0] != 0 && put_line[35:0] != (far ? 17 : 16)) && !(puts[2] && put_line[107:72] != 0));
+      sound : assert (!fault && !dropped && !stale && !refused && !(|deferred) && !(puts & ~WRITTEN) && !(asks & ~READ));
+      in_area : assert (!(|misplaced) && !(begun[2*LANES] && put_line[36*2*LANES+:36] != 0));
       tags_apart : assert (over <= 2 && !(|grey_ends && given == 0));
     end
   end
@@ -315,8 +354,8 @@ module core_loop_steady (
     input [1:0] grey_0,
     input [1:0] grey_1,
     input [17:0] references,
-    input [7:0] fast,
-    input [1:0] fast_done,
+    input [3*`LANES+4:0] fast,
+    input [`LANES:0] fast_done,
     output finished
 );
   core_loop #(
@@ -348,8 +387,8 @@ module core_loop_goal (
       .grey_1(2'd3),
       .references({3'd3, 3'd0, 3'd2, 3'd3, 3'd1, 3'd0}),
       .offer(1'b1),
-      .answers(8'hff),
-      .done(2'b11)
+      .answers(-1),
+      .done(-1)
   );
 endmodule
 `endif

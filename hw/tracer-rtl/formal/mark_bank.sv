@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-// MarkBank of the parameter set `proof` over a bitmap of four lines, pairs of which share a place of its cache, with three
+// MarkBank of a parameter set for proofs over a bitmap of four lines, pairs of which share a place of its cache, with three
 // bits in use each (two of one word, one of another); one mark bit to watch, any one; a memory that answers in any order
 // and at any time; a store that takes a grey or does not, or is full; background and ordered write-back; lines dropped
 // when everything is clean, whereupon the bitmap may be another (a pause, a new cycle).
@@ -14,6 +14,13 @@
 // a grey or is full at the second time. Then also: while a reference is under way or waits to be let in, or a write-back that the
 // host ordered is not over, a reference ends, a line is asked for, written or comes in every `STILL` cycles. So the bank
 // does not stop, and does not go round with itself.
+// Numbers of its lines: with several banks those of the first (Bank.of).
+`ifdef LANES_4
+`define LINE(x) {x, x}
+`else
+`define LINE(x) {2'b0, x}
+`endif
+
 module mark_bank #(
     parameter FAIR = 0,
     parameter STILL = 16
@@ -43,7 +50,7 @@ module mark_bank #(
 
   // Bits of a line by their number here; the third is of another word.
   function [36:0] object(input [3:0] x);
-    object = {26'b0, x[3:2], 2'b0, x[1], 5'b0, x[1] ? 1'b0 : x[0]};
+    object = {24'b0, `LINE(x[3:2]), 2'b0, x[1], 5'b0, x[1] ? 1'b0 : x[0]};
   endfunction
   function [511:0] line_of(input [2:0] bits);
     line_of = {447'b0, bits[2], 62'b0, bits[1:0]};
@@ -209,8 +216,8 @@ module mark_bank #(
       if ((drop_valid || turned_away) && mine) only_unset : assert (!marked && !was_set);
       if (answer_valid) host_waits : assert (host_open != 0 && ends && !drop_valid);
       if (fill_valid)
-        fill_apart : assert (!in_write && !fills[fill_asks[0]] && fill_asks < 2 && fill_line < 4 && !(fills[!fill_asks[0]] && fill_of[!fill_asks[0]] == fill_line[1:0]));
-      if (write_valid) write_apart : assert (!twice && !writes[write_asks[2:0]] && write_asks < 8 && write_line < 4);
+        fill_apart : assert (!in_write && !fills[fill_asks[0]] && fill_asks < 2 && fill_line == `LINE(fill_line[1:0]) && !(fills[!fill_asks[0]] && fill_of[!fill_asks[0]] == fill_line[1:0]));
+      if (write_valid) write_apart : assert (!twice && !writes[write_asks[2:0]] && write_asks < 8 && write_line == `LINE(write_line[1:0]));
       if (write_valid) nothing_else : assert ((write_data & ~line_of(3'b111)) == 0);
       if (cleaned) kept : assert (now_set == (was_set | marked));
       if (FAIR) goes_on : assert (still < STILL);

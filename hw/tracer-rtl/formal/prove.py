@@ -79,9 +79,10 @@ def graph(proof: dict[str, Any], rtl: Path, out: Path, yosys: str, goal: bool) -
     only_goal = "delete t:$assert c:goal c:*.goal %u %d\n" if goal else ""
     top = proof.get("goal_top", proof["top"]) if goal else proof["top"]
     # The harness's outputs are deleted: ABC takes every output for something that must not be.
+    defined = f"-D LANES_{json.loads((rtl / 'preset.json').read_text())['lanes']} {'-D GOAL ' if goal else ''}"
     (work / f"{name}.ys").write_text(
         f"read_verilog -sv -formal {read} blocks.sv\n"
-        f"read_verilog -sv -formal {'-D GOAL ' if goal else ''}{os.path.relpath(HERE / proof['harness'], work)}\n"
+        f"read_verilog -sv -formal {defined}{os.path.relpath(HERE / proof['harness'], work)}\n"
         f"hierarchy -check -top {top}\nproc\nflatten\ndelete -port o:*\nopt_clean\n{only_goal}"
         "memory -nomap\nopt_clean\nsetundef -undriven -anyseq\nopt_expr\nmemory_map\nsetundef -init -zero\nopt -full\n"
         "async2sync\nformalff -clk2ff\nopt -full\npmuxtree\ntechmap\nsimplemap\nopt -fast\n"

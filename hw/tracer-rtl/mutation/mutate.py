@@ -13,6 +13,7 @@ the seeds that are not recorded, one with which something is meets every test fo
 it is killed by the record alone, which the report counts apart: that says that something has changed, not that it is
 wrong. Of several runs first come those that are known to kill mutants of the same module, for their time; then those
 that kill others; the cheapest first when nothing is known.
+Of other presets than sim-small it is not recorded what leaves the ports; every test is run for its own checks there.
 Verdicts go to a file that a later hunt continues and learns from; what killed a mutant is run over it again when the
 tests are others. A run that somebody else ends is no verdict: the hunt stops. It fails when fewer than `--least` are
 killed, or when a survivor is not explained in survivors.json.
@@ -51,6 +52,8 @@ QUICK = "RtlFault.NoneAndIdle:RtlTrace.EveryCounter:RtlWide.LargestHeap"
 PORTS = " ports"
 # Seeds of a random case that are recorded (record-rtl-work).
 RECORDED_SEEDS = 3
+# The preset whose record is in the tree.
+USUAL = "sim-small"
 # Tests with random seeds: each is run with seed 2 alone, and then with four more.
 RANDOM = re.compile(r"Rtl((Trace|Errors|Scattered|Border|AnyHost)\.|Wide\.(LargestHeap|ManyRegions)$)")
 # What a run without a mutant needs of the processor, times this: more is a hang.
@@ -167,7 +170,15 @@ class Run(NamedTuple):
         return f"{self.filter} {self.seeds} {self.first}" + (PORTS if self.ports else "")
 
 
-def runs(test: Path) -> list[Run]:
+class Program(NamedTuple):
+    """The regression over the mutated tracer of a preset."""
+
+    path: Path
+    preset: str
+
+
+def runs(program: Program) -> list[Run]:
+    test = program.path
     said = subprocess.run([str(test), "--gtest_list_tests"], capture_output=True, text=True, timeout=60, check=True)
     names, suite = [], ""
     for line in said.stdout.splitlines():
@@ -179,6 +190,8 @@ def runs(test: Path) -> list[Run]:
         fail(f"expected {test} to list its tests, found none")
     few = [Run(n, 1, 2 if RANDOM.match(n) else 1) for n in names]
     functions = [Run(QUICK, 1, 1), *few, *(Run(n, 4, 3) for n in names if RANDOM.match(n))]
+    if program.preset != USUAL:
+        return functions
     # Seeds that are recorded (record-rtl-work).
     compared = [
         Run(n, RECORDED_SEEDS if RANDOM.match(n) else 1, 1, ports=True)
@@ -188,16 +201,16 @@ def runs(test: Path) -> list[Run]:
     return [*functions, Run(QUICK, 1, 1, ports=True), *compared]
 
 
-def once(test: Path, mutant: int, what: Run, seconds: int | None) -> tuple[str, str, float]:
+def once(program: Program, mutant: int, what: Run, seconds: int | None) -> tuple[str, str, float]:
     """(verdict, first words about it, seconds) of one run. Seconds are the processor's: others may use the machine."""
     said = environment(
         MERAPI_MUTANT=str(mutant), MERAPI_SEEDS=str(what.seeds), MERAPI_FIRST_SEED=str(what.first),
-        MERAPI_PRESET="sim-small", MERAPI_PORTS=str(int(what.ports)),
+        MERAPI_PRESET=program.preset, MERAPI_PORTS=str(int(what.ports)),
     )  # fmt: skip
     limit = (lambda: resource.setrlimit(resource.RLIMIT_CPU, (seconds, seconds))) if seconds else None
     with tempfile.TemporaryFile("w+", errors="replace") as output:
         child = subprocess.Popen(
-            [str(test), f"--gtest_filter={what.filter}", "--gtest_brief=1", "--gtest_fail_fast"],
+            [str(program.path), f"--gtest_filter={what.filter}", "--gtest_brief=1", "--gtest_fail_fast"],
             env=said, stdout=output, stderr=subprocess.STDOUT, preexec_fn=limit,
         )  # fmt: skip
         _, status, usage = os.wait4(child.pid, 0)
@@ -222,6 +235,7 @@ def once(test: Path, mutant: int, what: Run, seconds: int | None) -> tuple[str, 
 
 def next_runs(every: list[Run], passed: list[str], differs: bool) -> list[Run]:
     """Of the runs that a mutant has not passed, those that come next; none: it is judged."""
+    differs = differs or not any(r.ports for r in every)
     left = [r for r in every if str(r) not in passed]
     for some in (
         [r for r in left if r.filter == QUICK and not r.ports],
@@ -315,13 +329,13 @@ def design_files(folder: Path) -> list[Path]:
     return [folder / "mutated.v", *memories, *sorted(bound.glob("*.sv"))]
 
 
-def baseline(verdicts: Verdicts, test: Path, every: list[Run], jobs: int) -> dict[Run, float]:
+def baseline(verdicts: Verdicts, program: Program, every: list[Run], jobs: int) -> dict[Run, float]:
     """Seconds of the processor that each run takes without a mutant."""
 
     def one(r: Run) -> float:
         key = f"without {r}"
         if key not in verdicts.known:
-            verdict, why, seconds = once(test, 0, r, None)
+            verdict, why, seconds = once(program, 0, r, None)
             if verdict != "survives":
                 fail(f"expected the tracer without a mutant to pass {r.filter}, found: {why}")
             verdicts.add(key, {"verdict": verdict, "seconds": round(seconds, 2)})
@@ -339,13 +353,14 @@ def hunt(arguments: argparse.Namespace) -> int:
     unknown = set(arguments.only or []) - set(made)
     if unknown:
         fail(f"expected numbers of mutants in {arguments.list}, found {sorted(unknown)}")
-    explained = {e["mutant"] for e in json.loads(arguments.survivors.read_text())}
+    explained = set(explanations(arguments))
+    program = Program(arguments.test, arguments.preset)
     verdicts = Verdicts(
         arguments.verdicts, digest(*design_files(arguments.list.parent)), digest(arguments.test), explained,
         arguments.tests_added,
     )  # fmt: skip
-    every = runs(arguments.test)
-    times = baseline(verdicts, arguments.test, every, arguments.jobs)
+    every = runs(program)
+    times = baseline(verdicts, program, every, arguments.jobs)
     order = Order(times)
     by_name = {str(r): r for r in every}
     for module, killer in verdicts.kills:
@@ -362,7 +377,7 @@ def hunt(arguments: argparse.Namespace) -> int:
         killer = by_name.get(before["killer"])
         if killer is None:
             return None
-        verdict, why, _ = once(arguments.test, number, killer, patience(killer))
+        verdict, why, _ = once(program, number, killer, patience(killer))
         by_record = why.startswith("ports:")
         if verdict == "survives" or by_record != before["why"].startswith("ports:"):
             return None
@@ -386,7 +401,7 @@ def hunt(arguments: argparse.Namespace) -> int:
                     verdicts.add(str(number), entry | {"verdict": "survives", "why": "", "differs": differs})
                 return None
             r = order.first(entry["module"], left)
-            verdict, why, seconds = once(arguments.test, number, r, patience(r))
+            verdict, why, seconds = once(program, number, r, patience(r))
             entry["seconds"] = round(entry["seconds"] + seconds, 1)
             if why.startswith("ports:"):
                 differs = {"verdict": verdict, "why": why, "killer": str(r)}
@@ -419,10 +434,19 @@ def hunt(arguments: argparse.Namespace) -> int:
     return judge(results, arguments)
 
 
+def explanations(arguments: argparse.Namespace) -> dict[str, dict[str, Any]]:
+    """Of survivors, by their labels. Presets have different mutants, and each its file, if any was explained."""
+    default = HERE / ("survivors.json" if arguments.preset == USUAL else f"survivors-{arguments.preset}.json")
+    path: Path = arguments.survivors or default
+    if not path.exists() and not arguments.survivors:
+        return {}
+    return {e["mutant"]: e for e in json.loads(path.read_text())}
+
+
 def judge(results: list[dict[str, Any]], arguments: argparse.Namespace) -> int:
     """Of mutants that change nothing that anyone can see (survivors.json says why) no regression kills one: the share
     that must be killed is counted without them, and the report has both."""
-    explained = {e["mutant"]: e for e in json.loads(arguments.survivors.read_text())}
+    explained = explanations(arguments)
     count = Counter(r["verdict"] for r in results)
     survivors = [r for r in results if r["verdict"] == "survives"]
     unexplained = [r for r in survivors if label(r) not in explained]
@@ -470,7 +494,8 @@ def main() -> int:
     h = commands.add_parser("hunt")
     h.add_argument("--test", type=Path, required=True, help="the regression over the mutated tracer")
     h.add_argument("--list", type=Path, required=True)
-    h.add_argument("--survivors", type=Path, default=HERE / "survivors.json")
+    h.add_argument("--preset", default=USUAL, help=f"that the mutants are of ({USUAL})")
+    h.add_argument("--survivors", type=Path, help="those that are explained (survivors.json)")
     h.add_argument("--report", type=Path, default=Path("build/mutation/report.json"))
     h.add_argument("--least", type=above_zero, default=0.95)
     h.add_argument("--jobs", type=count, default=1)

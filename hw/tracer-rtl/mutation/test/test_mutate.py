@@ -130,6 +130,15 @@ def test_some_are_hunted(hunt):
     assert status == 0 and "1 of them equivalent" in said
 
 
+def test_of_another_preset_no_record_is_asked(hunt):
+    """It has none. A mutant that no test's own checks see meets the further seeds as well."""
+    own = '[ "$MERAPI_PRESET $MERAPI_PORTS" = "sim-ports 0" ] || exit 9; '
+    hunt.does(own + PASSES, own + FAILS, own + FAILS, own + '[ "$MERAPI_SEEDS" = 1 ] && exit 0; ' + FAILS)
+    status, said = hunt.run("--preset", "sim-ports")
+    assert status == 0 and "0 killed by nothing" in said, said
+    assert hunt.verdicts() == {1: "killed", 2: "killed", 3: "killed"}
+
+
 def test_a_crash_is_a_kill(hunt):
     hunt.does(PASSES, "kill -ABRT $$", FAILS, FAILS)
     assert hunt.run()[0] == 0 and hunt.verdicts()[1] == "killed"

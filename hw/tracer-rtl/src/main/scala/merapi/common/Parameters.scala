@@ -362,7 +362,7 @@ object TracerParameters {
 
   val hbm2: TracerParameters = ddr4x4.copy(name = "hbm2", slots = 48, ports = 8)
 
-  /** The smallest of everything, for proofs (hw/tracer-rtl/formal); nobody traces with it. */
+  /** The smallest of everything, for proofs (hw/tracer-rtl/formal); nobody traces with it, nor with the two below. */
   val proof: TracerParameters = simSmall.copy(
     name = "proof",
     slots = 4,
@@ -382,9 +382,32 @@ object TracerParameters {
     seenKlasses = 2
   )
 
+  /** As small, with lanes and ways of `ddr4-1ch`. */
+  val proof1ch: TracerParameters = proof.copy(
+    name = "proof-1ch",
+    lanes = ddr4x1.lanes,
+    bitmapWaiters = 4,
+    pipelinedReplays = ddr4x1.pipelinedReplays,
+    earlyFlush = ddr4x1.earlyFlush,
+    askQueue = ddr4x1.askQueue,
+    foundRegister = ddr4x1.foundRegister
+  )
+
+  /** As small, with lanes and ways of `ddr4-4ch`. */
+  val proof4ch: TracerParameters = proof1ch.copy(
+    name = "proof-4ch",
+    lanes = ddr4x4.lanes,
+    pipelinedReplays = ddr4x4.pipelinedReplays,
+    askQueue = ddr4x4.askQueue,
+    scanPorts = ddr4x4.scanPorts,
+    limitsTogether = ddr4x4.limitsTogether,
+    loneLimits = ddr4x4.loneLimits,
+    liveForwarding = ddr4x4.liveForwarding
+  )
+
   val presets: Seq[TracerParameters] = Seq(simSmall, simLanes, simPorts, ddr4x1, ddr4x4, hbm2)
 
-  private[common] val all: Seq[TracerParameters] = presets :+ proof
+  private[common] val all: Seq[TracerParameters] = presets ++ Seq(proof, proof1ch, proof4ch)
 
   def preset(name: String): TracerParameters = all
     .find(_.name == name)

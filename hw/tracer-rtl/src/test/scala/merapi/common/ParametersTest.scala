@@ -105,6 +105,24 @@ class ParametersTest extends AnyFunSuite {
     for (way <- ways ++ more) assert(way(tested) == way(product))
     assert(tested.greyDepth < product.greyDepth && tested.dirtyBound < product.dirtyBound)
   }
+  test("what they decide of the core of ddr4-1ch and ddr4-4ch is in the cores that are proved") {
+    val core = Seq[TracerParameters => Boolean](
+      _.scanPorts > 1,
+      _.limitsTogether > 1,
+      _.liveForwarding,
+      _.loneLimits,
+      _.earlyFlush,
+      _.foundRegister,
+      _.pipelinedReplays,
+      _.wide,
+      _.askQueue > 2
+    )
+    for ((proved, of) <- Seq("proof-1ch" -> "ddr4-1ch", "proof-4ch" -> "ddr4-4ch")) {
+      val Seq(small, product) = Seq(proved, of).map(TracerParameters.preset)
+      assert(small.lanes == product.lanes)
+      for (way <- core) assert(way(small) == way(product))
+    }
+  }
 
   test("several contexts") {
     def several(p: TracerParameters = small, n: Int = 2, bits: Int = 44) = ContextParameters("some", p, n, bits)

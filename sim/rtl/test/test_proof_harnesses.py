@@ -14,10 +14,11 @@ ROOT = Path(__file__).resolve().parents[3]
 RTL = ROOT / "build" / "rtl"
 FORMAL = ROOT / "hw" / "tracer-rtl" / "formal"
 PROOFS = json.loads((FORMAL / "proofs.json").read_text())
-# (preset, harness, top): those of one harness differ in their goals alone. With several lanes it is the same harness, which
-# `make formal` elaborates them for.
+# Of one lane; `make formal` elaborates more, for the same harnesses.
+PRESETS = ("sim-small", "proof")
+# (preset, harness, top): those of one harness differ in their goals alone.
 HARNESSES = sorted({(p.get("preset", "sim-small"), p["harness"], p["top"]) for p in PROOFS})
-HARNESSES = [h for h in HARNESSES if h[0] in ("sim-small", "proof")]
+HARNESSES = [harness for harness in HARNESSES if harness[0] in PRESETS]
 # Inputs that a harness leaves open, so that anything may come there.
 ANYTHING = {
     "core_loop.sv": r"io_reads_6_response_bits_tag",  # of one request at a time

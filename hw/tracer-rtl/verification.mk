@@ -15,11 +15,11 @@ $(if $(call given,MUTATION_PRESET),$(call expect_words,MUTATION_PRESET,$(rtl_tra
 MUTATION := $(CURDIR)/build/mutation$(patsubst %,/%,$(filter-out sim-small,$(MUTATION_PRESET)))
 MUTATED_PRESET := $(RTL_BUILD)/$(MUTATION_PRESET)
 VERIFY_PRESET := $(RTL_BUILD)/sim-small
-VERIFY_VERILATOR = cd $(1) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
+MUTATED_VERILATOR = cd $(1) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator \
   --cc --assert -O3 --x-assign fast --x-initial fast --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT --no-timing \
   --top-module Tracer --output-split 20000 -I$(MUTATED_PRESET)/verification -I$(MUTATED_PRESET)/verification/assert
 # The assertions of the design: firtool keeps them in modules of their own, which these files bind.
-VERIFY_ASSERTIONS = $(MUTATED_PRESET)/verification/assert/*_Verification_Assert.sv $(MUTATED_PRESET)/verification/assert/layers-Tracer-Verification-Assert.sv
+MUTATED_ASSERTIONS = $(MUTATED_PRESET)/verification/assert/*_Verification_Assert.sv $(MUTATED_PRESET)/verification/assert/layers-Tracer-Verification-Assert.sv
 
 # The choice depends on the design, the number, the seed and Yosys' version alone. Compiled for speed: it runs thousands of times.
 MUTATION_DESIGN := $(MUTATION)/design
@@ -29,11 +29,11 @@ $(MUTATION)/choice: FORCE
 .PHONY: FORCE
 FORCE:
 $(MUTATION_DESIGN)/obj/ready: $(MUTATED_PRESET)/filelist.f $(MUTATION)/choice hw/tracer-rtl/verification.mk \
-  hw/tracer-rtl/mutation/mutate.py hw/tracer-rtl/mutation/unreachable.json $(RTL_VENV)/ready
+  hw/tracer-rtl/mutation/mutants.py hw/tracer-rtl/mutation/unreachable.json $(RTL_VENV)/ready
 	@echo "mutation: choosing $(MUTANTS) mutants"
 	@python3 hw/tracer-rtl/mutation/mutate.py make --rtl $(MUTATED_PRESET) --out $(MUTATION_DESIGN) --count $(MUTANTS) --seed $(MUTATION_SEED)
 	@echo "mutation: building the tracer with all of them"
-	@$(call VERIFY_VERILATOR,$(MUTATION_DESIGN)) --prefix Vmutated --Mdir obj mutated.v -f memories.f $(VERIFY_ASSERTIONS) \
+	@$(call MUTATED_VERILATOR,$(MUTATION_DESIGN)) --prefix Vmutated --Mdir obj mutated.v -f memories.f $(MUTATED_ASSERTIONS) \
 	  > $(MUTATION_DESIGN)/verilator.log 2>&1 || { grep Error $(MUTATION_DESIGN)/verilator.log | head; exit 1; }
 	@$(unless_dry) VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) $(MAKE) -C $(@D) $(rtl_jobs) -f Vmutated.mk CXX=$(RTL_FAST_CXX) $(rtl_clang) \
 	  OPT_FAST="-std=c++20 -O2 -march=native" OPT_GLOBAL="-std=c++20 -O2" OPT_SLOW="-std=c++20 -O0" libVmutated.a libverilated.a \
@@ -58,9 +58,6 @@ mutate-rtl-alone: mutated-tracer
 # Whole traces of reduced cores (parameter sets proof, proof-1ch, proof-4ch), every one of a family: simulated, since they
 # are too long for a solver.
 EXHAUST := exhaust exhaust-1ch exhaust-4ch
-exhaust_lanes := 1
-exhaust_lanes-1ch := 4
-exhaust_lanes-4ch := 8
 $(if $(PROOFS),$(call expect_words,PROOFS,\
   $(shell sed -nE 's/^ *"name": "(.*)",$$/\1/p' hw/tracer-rtl/formal/proofs.json) $(EXHAUST),names))
 proved_by_exhaustion = $(if $(PROOFS),$(filter $(EXHAUST),$(PROOFS)),$(EXHAUST))
@@ -69,9 +66,9 @@ FORMAL_SOURCES := hw/tracer-rtl/formal
 $(EXHAUST:%=$(FORMAL)/%/ready): $(FORMAL)/exhaust%/ready: $(RTL_BUILD)/proof%/filelist.f $(FORMAL_SOURCES)/core_loop.sv $(FORMAL_SOURCES)/exhaust.cc \
   hw/tracer-rtl/verification.mk $(RTL_VENV)/ready
 	@rm -rf $(@D) && mkdir -p $(@D)
-	@cd $(RTL_BUILD)/proof$* && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator --cc --exe --build --assert -O3 \
+	@cd $(RTL_BUILD)/proof$* && lanes=$$(sed -nE 's/.*"lanes": ([0-9]+).*/\1/p' preset.json) && VERILATOR_ROOT=$(rtl_verilator_root) $(RTL_NICE) perl $(rtl_verilator_root)/bin/verilator --cc --exe --build --assert -O3 \
 	  --x-assign 0 --x-initial 0 --noassert-case -Wno-fatal -Wno-WIDTH -Wno-UNOPTFLAT --no-timing --top-module core_loop_steady --prefix Vexhaust \
-	  --Mdir $(@D) -Iverification -Iverification/assert -DLANES_$(exhaust_lanes$*) -CFLAGS "-O2 -march=native -std=c++20 -DEXHAUST_LANES=$(exhaust_lanes$*)" -MAKEFLAGS "OPT_FAST=-O2 CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=" \
+	  --Mdir $(@D) -Iverification -Iverification/assert -DLANES_$$lanes -CFLAGS "-O2 -march=native -std=c++20 -DEXHAUST_LANES=$$lanes" -MAKEFLAGS "OPT_FAST=-O2 CFG_CXXFLAGS_PCH_I=-include CFG_GCH_IF_CLANG=" \
 	  -f filelist.f verification/assert/layers-TracerCore-Verification-Assert.sv $(CURDIR)/$(FORMAL_SOURCES)/core_loop.sv \
 	  $(CURDIR)/$(FORMAL_SOURCES)/exhaust.cc > $(@D)/verilator.log 2>&1 || { grep -i error $(@D)/verilator.log | head; exit 1; }
 	@touch $@

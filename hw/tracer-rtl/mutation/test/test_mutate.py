@@ -12,7 +12,7 @@ import pytest
 MUTATE = Path(__file__).resolve().parents[1] / "mutate.py"
 sys.path.insert(0, str(MUTATE.parent))
 
-import mutate  # noqa: E402
+import mutants  # noqa: E402
 
 MUTANTS = """\
 mutate -ctrl mutant 2 1 -mode inv -module A -cell $procmux$A.sv:7$35 -port \\Y -portbit 3 -src A.sv:7.1
@@ -161,5 +161,5 @@ def test_another_design_is_another_hunt(hunt):
 
 
 def test_each_mutant_has_its_own_label(hunt):
-    found = mutate.mutants(hunt.folder / "mutants.txt")
-    assert len({mutate.label(entry) for entry in found.values()}) == 3
+    found = mutants.mutants(hunt.folder / "mutants.txt")
+    assert len({mutants.label(entry) for entry in found.values()}) == 3

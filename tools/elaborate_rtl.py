@@ -1,12 +1,15 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """SystemVerilog of a preset of the tracer, in FOLDER: made by COMMAND, to which the preset and a folder are added, or
-taken from the cache, where it is kept under the digest of its sources.
+taken from the cache, where it is kept under the digest of its sources. When it is not there, the presets that are named
+after --together are made in the same run, for the cache: the second preset takes half as long as the first, for which
+COMMAND starts.
 
-  elaborate_rtl.py PRESET FOLDER --sources FILE... --version TEXT -- COMMAND...
+  elaborate_rtl.py PRESET FOLDER [--together PRESET]... --sources FILE... --version TEXT -- COMMAND...
 """
 
 import argparse
+import contextlib
 import re
 import shutil
 import subprocess
@@ -26,17 +29,21 @@ def key(preset, sources, version):
     return key_of_sources((preset, version), sources)
 
 
-def elaborate(preset, folder, command, log):
-    """Run the elaboration; what it says goes to `log`."""
+def elaborate(folders, command, log):
+    """Run the elaboration of presets, each into its folder; what it says goes to `log`."""
+    presets = ", ".join(folders)
+    say(f"rtl: elaborating {presets}")
     with open(log, "w") as file:
-        done = subprocess.run([*command, preset, str(folder)], stdout=file, stderr=subprocess.STDOUT)
+        arguments = [str(argument) for pair in folders.items() for argument in pair]
+        done = subprocess.run([*command, *arguments], stdout=file, stderr=subprocess.STDOUT)
     text = log.read_text(errors="replace")
     if done.returncode:
-        fail(f"elaborating {preset} failed; see {log}\n{text.rstrip()}")
+        fail(f"elaborating {presets} failed; see {log}\n{text.rstrip()}")
     if warnings := WARNING.findall(text):
-        fail(f"expected no warning from elaborating {preset}, found these\n{''.join(warnings).rstrip()}")
-    if not (folder / "filelist.f").is_file():
-        fail(f"expected filelist.f from elaborating {preset}, found none; see {log}")
+        fail(f"expected no warning from elaborating {presets}, found these\n{''.join(warnings).rstrip()}")
+    for preset, folder in folders.items():
+        if not (folder / "filelist.f").is_file():
+            fail(f"expected filelist.f from elaborating {preset}, found none; see {log}")
 
 
 def put(made, folder):
@@ -56,21 +63,29 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("preset")
     parser.add_argument("folder", type=Path)
+    parser.add_argument("--together", action="append", default=[], metavar="PRESET")
     parser.add_argument("--sources", nargs="+", type=Path, required=True)
     parser.add_argument("--version", required=True)
     parser.add_argument("command", nargs="+")
     args = parser.parse_args()
     kept, log = Kept("rtl", CACHED), args.folder.with_suffix(".log")
+
+    def wanted(preset):
+        return key(preset, args.sources, args.version)
+
     with exclusive("elaborate"):
-        wanted = key(args.preset, args.sources, args.version)
-        if (found := kept.find(wanted)) is None:
-            say(f"rtl: elaborating {args.preset}")
+        if (found := kept.find(wanted(args.preset))) is None:
             args.folder.mkdir(parents=True, exist_ok=True)
-            with kept.made(wanted) as part:
-                elaborate(args.preset, part, args.command, log)
-                if wanted != key(args.preset, args.sources, args.version):
+            others = dict.fromkeys(preset for preset in args.together if preset != args.preset)
+            keys = {args.preset: wanted(args.preset)}
+            keys |= {preset: wanted(preset) for preset in others if kept.find(wanted(preset)) is None}
+            # Each is kept when all are made, and none when one is refused.
+            with contextlib.ExitStack() as parts:
+                folders = {preset: parts.enter_context(kept.made(digest)) for preset, digest in keys.items()}
+                elaborate(folders, args.command, log)
+                if any(digest != wanted(preset) for preset, digest in keys.items()):
                     fail("expected sources that stay as they are during elaboration, found them edited; start again")
-            found = kept.folder / wanted
+            found = kept.folder / keys[args.preset]
         put(found, args.folder)
 
 

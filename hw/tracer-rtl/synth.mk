@@ -11,6 +11,7 @@ $(if $(call given,SYNTH_PRESETS),$(call expect_words,SYNTH_PRESETS,$(rtl_tracers
 synth: setup ## estimate area and clock for UltraScale+ with Yosys; build/synth/report.json (SYNTH_PRESETS=, SYNTH_YOSYS=)
 	@$(call one_at_a_time,synth) $(MAKE) --no-print-directory synth-alone
 .PHONY: synth-alone
+synth-alone: rtl_together = $(SYNTH_PRESETS)
 synth-alone: $(foreach p,$(SYNTH_PRESETS),$(RTL_BUILD)/$(p)/filelist.f)
 	@$(RTL_NICE) python3 hw/tracer-rtl/synth/synth.py --yosys $(SYNTH_YOSYS) --work build/synth --report build/synth/report.json \
 	  --rtl $(foreach p,$(SYNTH_PRESETS),$(RTL_BUILD)/$(p))

@@ -77,13 +77,16 @@ $(EXHAUST:%=$(FORMAL)/%/ready): $(FORMAL)/exhaust%/ready: $(RTL_BUILD)/proof%/fi
 formal: setup ## proofs about blocks and core of the tracer; build/formal/report.json (PROOFS=)
 	@$(call one_at_a_time,formal) $(MAKE) --no-print-directory formal-alone
 .PHONY: formal-alone
-formal-alone: $(VERIFY_PRESET)/filelist.f $(RTL_BUILD)/proof/filelist.f $(RTL_BUILD)/proof-1ch/filelist.f $(proved_by_exhaustion:%=$(FORMAL)/%/ready)
+formal_presets = $(sort sim-small proof proof-1ch $(proved_by_exhaustion:exhaust%=proof%))
+formal-alone: rtl_together = $(formal_presets)
+formal-alone: $(formal_presets:%=$(RTL_BUILD)/%/filelist.f) $(proved_by_exhaustion:%=$(FORMAL)/%/ready)
 	@[ -z "$(if $(PROOFS),$(filter-out $(EXHAUST),$(PROOFS)),all)" ] || \
 	  $(RTL_NICE) python3 $(FORMAL_SOURCES)/prove.py --rtl $(RTL_BUILD) --out build/formal $(filter-out $(EXHAUST),$(PROOFS))
 	@for name in $(proved_by_exhaustion); do echo "$$name, in $(RTL_JOBS) parts"; \
 	  seq 0 $$(($(RTL_JOBS) - 1)) | xargs -P $(RTL_JOBS) -I{} $(RTL_NICE) $(FORMAL)/$$name/Vexhaust {} $(RTL_JOBS) || exit 1; done
 
 # That the harnesses fit the blocks of one lane is tried without proving anything (sim/rtl/test/test_proof_harnesses.py).
+test: rtl_also = proof
 test: $(VERIFY_PRESET)/filelist.f $(RTL_BUILD)/proof/filelist.f $(RTL_VENV)/ready
 
 # The AXI port against a third party's models: cocotb drives TracerAxi over cocotbext-axi's memory.

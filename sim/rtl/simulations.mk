@@ -109,6 +109,7 @@ rtl-simulations: setup ## build the simulated tracers of DEVICE=rtl and merapi-r
 	@$(call one_at_a_time,rtl) $(MAKE) --no-print-directory rtl-simulations-alone RTL_SIMULATIONS='$(RTL_SIMULATIONS)'
 
 .PHONY: rtl-simulations-alone
+rtl-simulations-alone: rtl_together = $(foreach s,$(RTL_SIMULATIONS),$(firstword $(subst :, ,$(s))))
 rtl-simulations-alone: $(rtl_simulation_ready) | $(RTL_TOOLS)/dramsim3
 	@for made in $(RTL_BUILD)/lib/merapi-rtl-*.so; do \
 	  [ ! -e "$$made" ] || [ -z "$$(find $(RTL_SOURCES) $(RTL_PLUGIN_SOURCES) -newer "$$made" -print -quit)" ] || rm -f "$$made"; done

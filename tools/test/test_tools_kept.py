@@ -90,9 +90,13 @@ def test_what_another_user_keeps_is_used(store, monkeypatch):
 ELABORATOR = """#!/bin/sh
 echo run >> {count}
 echo "{said}"
-cp {source} $2/Top.sv
-mkdir -p $2/verification/assert && echo bound > $2/verification/assert/Top.sv
-echo Top.sv > $2/filelist.f
+while [ $# -gt 0 ]; do
+  cp {source} $2/Top.sv
+  echo $1 > $2/preset.json
+  mkdir -p $2/verification/assert && echo bound > $2/verification/assert/Top.sv
+  [ $1 = headless ] || echo Top.sv > $2/filelist.f
+  shift 2
+done
 exit {status}
 """
 
@@ -104,14 +108,14 @@ def elaborate(tmp_path):
     runs = tmp_path / "runs"
     runs.write_text("")
 
-    def run(folder, text, said="", status=0):
+    def run(folder, text, said="", status=0, preset="small", together=()):
         source.write_text(text)
         script = tmp_path / "elaborate"
         script.write_text(ELABORATOR.format(count=runs, said=said, source=source, status=status))
         script.chmod(0o755)
         done = subprocess.run(
-            [sys.executable, ROOT / "tools/elaborate_rtl.py", "small", folder, "--sources", source, "--version", "1",
-             "--", script],
+            [sys.executable, ROOT / "tools/elaborate_rtl.py", preset, folder, *(f"--together={p}" for p in together),
+             "--sources", source, "--version", "1", "--", script],
             env={**os.environ, "MERAPI_CACHE": str(tmp_path / "cache")}, capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         return done, len(runs.read_text().split())
@@ -130,10 +134,30 @@ def test_the_same_sources_are_elaborated_once(elaborate, tmp_path):
     done, runs = elaborate(second, "one")
     assert (done.returncode, done.stdout, runs) == (0, "", 1)
     files = sorted(str(path.relative_to(second)) for path in second.rglob("*") if path.is_file())
-    assert files == ["Top.sv", "filelist.f", "obj/ready", "verification/assert/Top.sv"]
+    assert files == ["Top.sv", "filelist.f", "obj/ready", "preset.json", "verification/assert/Top.sv"]
     assert (second / "Top.sv").read_text() == "one"
     done, runs = elaborate(second, "two")
     assert (done.returncode, runs, (second / "Top.sv").read_text()) == (0, 2, "two")
+
+
+def test_presets_are_elaborated_together(elaborate, tmp_path):
+    """Those that are not there yet, in one run, each under its own name."""
+    together = ("small", "wide", "deep", "wide")
+    done, runs = elaborate(tmp_path / "small", "one", together=together[:2])
+    assert (done.returncode, done.stdout, runs) == (0, "rtl: elaborating small, wide\n", 1), done.stderr
+    assert not (tmp_path / "wide").exists()
+    for preset, said, runs_by_then in (("wide", "", 1), ("deep", "rtl: elaborating deep\n", 2), ("small", "", 2)):
+        done, runs = elaborate(tmp_path / preset, "one", preset=preset, together=together)
+        assert (done.returncode, done.stdout, runs) == (0, said, runs_by_then), done.stderr
+        assert (tmp_path / preset / "preset.json").read_text() == f"{preset}\n"
+
+
+def test_presets_are_kept_when_all_are_made(elaborate, tmp_path):
+    done, runs = elaborate(tmp_path / "small", "one", together=("headless",))
+    assert done.returncode == 1 and "expected filelist.f from elaborating headless, found none" in done.stderr
+    assert not (tmp_path / "small/filelist.f").exists() and list((tmp_path / "cache/rtl").iterdir()) == []
+    done, runs = elaborate(tmp_path / "small", "one")
+    assert (done.returncode, runs) == (0, 2), done.stderr
 
 
 @pytest.mark.parametrize(

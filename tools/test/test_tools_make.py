@@ -393,6 +393,26 @@ def test_a_plan_of_a_clone_where_nothing_is_built(goal, tmp_path):
     assert [path.name for path in clone.glob("build/*") if path.name != "locks"] == []
 
 
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        (["rtl-alone", "RTL_PRESETS=sim-small sim-pair"], {"sim-small", "sim-pair"}),
+        (["rtl-simulations-alone", "RTL_SIMULATIONS=sim-small:fast hbm2:fast"], {"sim-small", "hbm2"}),
+        (["synth-alone", "SYNTH_PRESETS=ddr4-4ch hbm2"], {"ddr4-4ch", "hbm2"}),
+        (["formal-alone", "PROOFS=exhaust-4ch"], {"sim-small", "proof", "proof-1ch", "proof-4ch"}),
+        ([f"{ROOT}/build/rtl/ddr4-4ch/filelist.f"], set()),
+        (
+            ["test", "MAKE=make -n -W build.sc"],
+            {"sim-small", "sim-lanes", "sim-ports", "ddr4-1ch", "sim-pair", "proof"},
+        ),
+    ],
+)
+def test_what_a_target_needs_is_elaborated_together(words, expected):
+    plan, _ = make("-n", "-W", "build.sc", *words).communicate(timeout=120)
+    runs = [re.findall(r"--together (\S+)", line) for line in plan.splitlines() if "elaborate_rtl.py" in line]
+    assert runs and set(runs[0]) == expected
+
+
 @pytest.mark.parametrize(("home", "passed"), [("gone", ""), ("", ""), ("jdk", "jdk")])
 def test_a_stale_java_home_is_nobody_s(home, passed, tmp_path):
     (tmp_path / "jdk/bin").mkdir(parents=True)

@@ -112,8 +112,9 @@ class MemoryPorts(
       out
     }
 
-  /** The answers that the clients take in this cycle, and how many those are. Of several ports the first goes first; no
-    * other waits for ever, because what is outstanding for the same clients ends.
+  /** The answers that the clients take in this cycle, and how many those are. Of several ports the first goes first:
+    * another's waits while the first has one for the same client in every cycle. That ends, since what a client can ask
+    * for without the answer that waits is no more than a trace has.
     */
   private def toClients[T <: Data](
       answers: Seq[DecoupledIO[T]],

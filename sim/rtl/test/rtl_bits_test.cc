@@ -333,57 +333,100 @@ TEST(RtlBits, CountsOfFurtherBlocks) {
   }
 }
 
-// A limit that became one that cannot be while the tracer was paused, of a region with objects that it holds.
-TEST(RtlBits, BadLimitAfterAPause) {
-  for (unsigned bit = 3; bit < 41; bit++) {
-    WindowShape s;
-    s.regions = 64;
-    Bits b(s);
-    b.all_live();
-    b.window.put_instance(kMany, 2, {{12, 1}});
-    // A list through one region: a pause finds one of it grey.
-    const uint64_t region = bit % s.regions, start = region << s.region_log2;
-    const uint32_t nodes = 2000;
-    for (uint32_t i = 0; i < nodes; i++) {
-      b.klass(start + 16 * i, kMany);
-      uint32_t next = uint32_t((s.heap_base + start + 16 * (i * 7 % nodes) - s.narrow_base) >> s.narrow_shift);
-      std::memcpy(b.window.heap() + start + 16 * i + 12, &next, 4);
-    }
-    for (uint32_t i = 0; i < nodes; i += 3) b.window.mark(0, start + 16 * i);
-    RtlMachine& m = b.begin({60, 60, 30, bit});
-    m.trace(uint32_t(region), 1);
-    m.run(2500);
-    m.request_pause();
-    ASSERT_TRUE(m.run_until([&] { return m.pause_acknowledged(); }, kPatience));
-    ASSERT_FALSE(m.idle()) << "nothing was held";
-    const uint64_t good = b.window.limits()[region], bad = good ^ (UINT64_C(1) << bit);
-    const bool still = bad <= start + b.window.region_bytes() && bad >= start;
-    b.window.limits()[region] = bad;
-    m.resume();
-    ASSERT_TRUE(m.idle_or_fault(kPatience));
-    EXPECT_EQ(m.fault().code, uint32_t(still ? MERAPI_FAULT_NONE : MERAPI_FAULT_BAD_CONFIG)) << "bit " << bit;
-    if (!still) {
-      EXPECT_EQ(m.fault().address, b.window.layout.area[MERAPI_AREA_LIMITS].offset + 8 * region);
-      EXPECT_EQ(m.fault().detail, bad);
-    }
+// A bit of a region's limit changes while the tracer is paused and holds objects of the region.
+void limit_changes_in_a_pause(const WindowShape& s, uint64_t region, unsigned bit, const RandomTimingOptions& timing) {
+  SCOPED_TRACE(testing::Message() << "region " << region << ", bit " << bit);
+  Bits b(s);
+  const uint32_t link = s.oop_bytes == 8 ? 16 : 12, bytes = link + s.oop_bytes, nodes = 2000;
+  b.window.put_instance(kMany, bytes / 8, {{link, 1}});
+  // A list through one region: a pause finds one of it grey.
+  const uint64_t start = region << s.region_log2, good = start + b.window.region_bytes();
+  b.window.limits()[region] = good;
+  for (uint32_t i = 0; i < nodes; i++) {
+    b.klass(start + bytes * i, kMany);
+    const uint64_t next = b.reference(start + bytes * (i * 7 % nodes));
+    std::memcpy(b.window.heap() + start + bytes * i + link, &next, s.oop_bytes);
+  }
+  for (uint32_t i = 0; i < nodes; i += 3) b.window.mark(0, start + bytes * i);
+  RtlMachine& m = b.begin(timing);
+  ASSERT_TRUE(m.idle_or_fault(kPatience));  // the live table is clear
+  m.trace(uint32_t(region), 1);
+  m.run(2500);
+  m.request_pause();
+  ASSERT_TRUE(m.run_until([&] { return m.pause_acknowledged(); }, kPatience));
+  ASSERT_FALSE(m.idle()) << "nothing was held";
+  const uint64_t bad = good ^ (UINT64_C(1) << bit);
+  const bool still = bad <= good && bad >= start;
+  b.window.limits()[region] = bad;
+  m.resume();
+  ASSERT_TRUE(m.idle_or_fault(kPatience));
+  EXPECT_EQ(m.fault().code, uint32_t(still ? MERAPI_FAULT_NONE : MERAPI_FAULT_BAD_CONFIG));
+  if (!still) {
+    EXPECT_EQ(m.fault().address, b.window.layout.area[MERAPI_AREA_LIMITS].offset + 8 * region);
+    EXPECT_EQ(m.fault().detail, bad);
   }
 }
 
-// A limit that cannot be, of a region with a high number: the record names its place in the table.
-TEST(RtlBits, BadLimitOfAHighRegion) {
+TEST(RtlBits, BadLimitAfterAPause) {
   WindowShape s;
-  s.regions = 1 << 21;
+  s.regions = 64;
+  for (unsigned bit = 3; bit < 41; bit++) limit_changes_in_a_pause(s, bit % s.regions, bit, {60, 60, 30, bit});
+}
+
+// Of a limit that cannot be the record names the place in the table: each of the lower 22 bits of a region's number is
+// set in one of these and not in the other. (A cycle begins with so many rows of the live table.)
+constexpr uint32_t kHighRegions[] = {0x155555, 0x2aaaaa};
+WindowShape shape_to(uint32_t region) {
+  WindowShape s;
+  s.oop_bytes = 8;
+  s.regions = region + 1;
   s.heap_base = UINT64_C(1) << 41;
-  Bits b(s);
-  // A cycle begins with 2^18 lines of the live table.
-  for (unsigned bit : {9u, 14u, 20u}) {
-    const uint64_t region = UINT64_C(1) << bit, bad = (region << s.region_log2) + 12;
+  return s;
+}
+
+TEST(RtlBits, BadLimitOfAHighRegionAfterAPause) {
+  for (uint32_t region : kHighRegions) limit_changes_in_a_pause(shape_to(region), region, 20, {});
+}
+
+TEST(RtlBits, BadLimitOfAHighRegion) {
+  for (uint32_t region : kHighRegions) {
+    const WindowShape s = shape_to(region);
+    Bits b(s);
+    const uint64_t start = uint64_t{region} << s.region_log2, bad = start + 12;
     b.window.limits()[region] = bad;
     RtlMachine& m = b.begin();
-    m.grey({s.heap_base + (region << s.region_log2) + 64});
-    ASSERT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_CONFIG)) << bit;
-    EXPECT_EQ(m.fault().address, b.window.layout.area[MERAPI_AREA_LIMITS].offset + 8 * region) << bit;
-    EXPECT_EQ(m.fault().detail, bad & ~UINT64_C(7)) << bit;  // checkers keep no lower bits
+    m.grey({s.heap_base + start + 64});
+    ASSERT_EQ(m.fault_after(kPatience), uint32_t(MERAPI_FAULT_BAD_CONFIG)) << region;
+    EXPECT_EQ(m.fault().address, b.window.layout.area[MERAPI_AREA_LIMITS].offset + 8 * region);
+    EXPECT_EQ(m.fault().detail, bad & ~UINT64_C(7));  // checkers keep no lower bits
+  }
+}
+
+// After a pause a sweep goes on where it was, in lines of the bitmap with high numbers, too.
+TEST(RtlBits, ASweepOfAHighRegionGoesOnAfterPauses) {
+  for (uint32_t region : kHighRegions) {
+    SCOPED_TRACE(testing::Message() << "region " << region);
+    Bits b(shape_to(region));
+    const uint64_t start = uint64_t{region} << b.window.shape.region_log2, leaves = b.window.region_bytes() / 16;
+    b.window.limits()[region] = start + b.window.region_bytes();
+    for (uint64_t i = 0; i < leaves; i++) {
+      b.klass(start + 16 * i, kLeaf);
+      b.window.mark(0, start + 16 * i);
+    }
+    RtlMachine& m = b.begin();
+    ASSERT_TRUE(m.idle_or_fault(kPatience));  // the live table is clear
+    m.trace(region, 1);
+    uint64_t pauses = 0;
+    for (; m.complete(), !m.idle(); pauses++) {
+      m.run(100);
+      m.request_pause();
+      ASSERT_TRUE(m.run_until([&] { return m.pause_acknowledged(); }, kPatience));
+      m.resume();
+      ASSERT_TRUE(m.run_until([&] { return m.resume_acknowledged(); }, kPatience));
+      ASSERT_LT(pauses, leaves) << "it does not go on";
+    }
+    EXPECT_GT(pauses, b.window.region_bytes() / 4096) << "fewer than lines of the bitmap";
+    EXPECT_EQ(m.counter(MERAPI_COUNTER_OBJECTS_SCANNED), leaves);
   }
 }
 

@@ -333,28 +333,38 @@ TEST(RtlBits, CountsOfFurtherBlocks) {
   }
 }
 
-// A bit of a region's limit changes while the tracer is paused and holds objects of the region.
-void limit_changes_in_a_pause(const WindowShape& s, uint64_t region, unsigned bit, const RandomTimingOptions& timing) {
-  SCOPED_TRACE(testing::Message() << "region " << region << ", bit " << bit);
+// A bit of a region's limit changes while the tracer is paused and holds objects of the region: of a list through it,
+// of which each node that is a multiple of `apart` is marked before. With all of them the sweep is not over, with the
+// first alone it is, and a lane meets the limit.
+constexpr uint32_t kNodes = 2000;
+void limit_changes_in_a_pause(const WindowShape& s, uint64_t region, unsigned bit, uint32_t apart,
+                              const RandomTimingOptions& timing) {
+  SCOPED_TRACE(testing::Message() << "region " << region << ", bit " << bit << ", marks " << apart << " apart");
   Bits b(s);
-  const uint32_t link = s.oop_bytes == 8 ? 16 : 12, bytes = link + s.oop_bytes, nodes = 2000;
+  const uint32_t link = s.oop_bytes == 8 ? 16 : 12, bytes = link + s.oop_bytes;
   b.window.put_instance(kMany, bytes / 8, {{link, 1}});
-  // A list through one region: a pause finds one of it grey.
   const uint64_t start = region << s.region_log2, good = start + b.window.region_bytes();
   b.window.limits()[region] = good;
-  for (uint32_t i = 0; i < nodes; i++) {
+  for (uint32_t i = 0; i < kNodes; i++) {
     b.klass(start + bytes * i, kMany);
-    const uint64_t next = b.reference(start + bytes * (i * 7 % nodes));
+    const uint64_t next = b.reference(start + bytes * ((i + 7) % kNodes));
     std::memcpy(b.window.heap() + start + bytes * i + link, &next, s.oop_bytes);
   }
-  for (uint32_t i = 0; i < nodes; i += 3) b.window.mark(0, start + bytes * i);
+  for (uint32_t i = 0; i < kNodes; i += apart) b.window.mark(0, start + bytes * i);
   RtlMachine& m = b.begin(timing);
   ASSERT_TRUE(m.idle_or_fault(kPatience));  // the live table is clear
   m.trace(uint32_t(region), 1);
-  m.run(2500);
-  m.request_pause();
-  ASSERT_TRUE(m.run_until([&] { return m.pause_acknowledged(); }, kPatience));
-  ASSERT_FALSE(m.idle()) << "nothing was held";
+  // As soon as something was scanned: how long that takes is the preset's and the memory's.
+  for (uint64_t cycles = 400;; cycles += 200) {
+    ASSERT_LT(cycles, 10000u) << "not what is tested";
+    m.run(cycles);
+    m.request_pause();
+    ASSERT_TRUE(m.run_until([&] { return m.pause_acknowledged(); }, kPatience));
+    if (m.counter(MERAPI_COUNTER_OBJECTS_SCANNED) > 0) break;
+    m.resume();
+    ASSERT_TRUE(m.run_until([&] { return m.resume_acknowledged(); }, kPatience));
+  }
+  EXPECT_LT(m.counter(MERAPI_COUNTER_OBJECTS_SCANNED), kNodes) << "nothing was held";
   const uint64_t bad = good ^ (UINT64_C(1) << bit);
   const bool still = bad <= good && bad >= start;
   b.window.limits()[region] = bad;
@@ -370,7 +380,7 @@ void limit_changes_in_a_pause(const WindowShape& s, uint64_t region, unsigned bi
 TEST(RtlBits, BadLimitAfterAPause) {
   WindowShape s;
   s.regions = 64;
-  for (unsigned bit = 3; bit < 41; bit++) limit_changes_in_a_pause(s, bit % s.regions, bit, {60, 60, 30, bit});
+  for (unsigned bit = 3; bit < 41; bit++) limit_changes_in_a_pause(s, bit % s.regions, bit, 3, {60, 60, 30, bit});
 }
 
 // Of a limit that cannot be the record names the place in the table: each of the lower 22 bits of a region's number is
@@ -385,7 +395,9 @@ WindowShape shape_to(uint32_t region) {
 }
 
 TEST(RtlBits, BadLimitOfAHighRegionAfterAPause) {
-  for (uint32_t region : kHighRegions) limit_changes_in_a_pause(shape_to(region), region, 20, {});
+  for (uint32_t region : kHighRegions) {
+    for (uint32_t apart : {1u, kNodes}) limit_changes_in_a_pause(shape_to(region), region, 20, apart, {});
+  }
 }
 
 TEST(RtlBits, BadLimitOfAHighRegion) {

@@ -380,7 +380,9 @@ void limit_changes_in_a_pause(const WindowShape& s, uint64_t region, unsigned bi
 TEST(RtlBits, BadLimitAfterAPause) {
   WindowShape s;
   s.regions = 64;
-  for (unsigned bit = 3; bit < 41; bit++) limit_changes_in_a_pause(s, bit % s.regions, bit, 3, {60, 60, 30, bit});
+  for (unsigned bit = 3; bit < 41; bit++) {
+    for (uint32_t apart : {3u, kNodes}) limit_changes_in_a_pause(s, bit % s.regions, bit, apart, {60, 60, 30, bit});
+  }
 }
 
 // Of a limit that cannot be the record names the place in the table: each of the lower 22 bits of a region's number is

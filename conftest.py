@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which tests may run at the same time (`make test` runs two processes of pytest-xdist): those of the RTL, each a
-simulation with one thread that shares nothing with others, beside all the rest, one after the other, which start
-devices, Java machines and guests and look at what they do in time. Of the simulations the longest begin first."""
+"""Which tests may run at the same time (`make test` runs two processes of pytest-xdist): those of the RTL and of the
+model, each a simulation with one thread that shares nothing with others, beside all the rest, one after the other,
+which start devices, Java machines and guests and look at what they do in time. Of the simulations the longest begin
+first. Behind them come the tests of make and its tools, one after the other, which look at no device of others."""
 
 import os
 import signal
@@ -9,11 +10,20 @@ from pathlib import Path
 
 import pytest
 
-APART = ("sim/rtl/test/", "hw/")
+APART = ("sim/rtl/test/", "hw/", "sim/test/test_native.py::test_native[model_test-")
+TOOLS = "tools/"
+JTREG = "test_tools_jtreg.py"  # which starts devices and Java machines
 LONGEST = [
     f"test_rtl_regression.py::test_{name}"
     for name in ("units", "what_is_due", "faults", "directed", "every_address_bit", "contexts", "host", "what_changes")
 ]
+
+
+def group(nodeid):
+    """The tests of a group run one after the other."""
+    if nodeid.startswith(APART):
+        return nodeid
+    return TOOLS if nodeid.startswith(TOOLS) and JTREG not in nodeid else "machine"
 
 
 def pytest_configure():
@@ -28,10 +38,12 @@ def pytest_configure():
 
 
 def pytest_collection_modifyitems(items):
-    """One simulation, all the rest, further simulations: whoever runs a test first has it until all that goes with it
-    is done."""
+    """One simulation, all the rest, further simulations, tools: whoever runs a test first has it until all that goes
+    with it is done."""
 
     def place(item):
+        if group(item.nodeid) == TOOLS:
+            return len(LONGEST) + 1
         long = [rank for rank, name in enumerate(LONGEST) if name in item.nodeid]
         return (long or [len(LONGEST)])[0] if item.nodeid.startswith(APART) else 0.5
 
@@ -45,9 +57,26 @@ def pytest_xdist_make_scheduler(config, log):
 
     class OneMachine(LoadScopeScheduling):
         def _split_scope(self, nodeid):
-            return nodeid if nodeid.startswith(APART) else "machine"
+            return group(nodeid)
 
     return OneMachine(config, log)
+
+
+kept_runs = 0  # that were not made again (tools/kept_runs.py), in all processes of pytest
+
+
+def pytest_runtest_logreport(report):
+    global kept_runs
+    if report.when == "teardown":
+        kept_runs += sum(count for name, count in report.user_properties if name == "kept runs")
+
+
+def pytest_terminal_summary(terminalreporter):
+    if kept_runs:
+        terminalreporter.write_line(
+            f"{kept_runs} simulations of the tracer were not made again, since the same program passed them with the"
+            " same seeds (MERAPI_ONCE=0 makes them)"
+        )
 
 
 @pytest.fixture

@@ -38,6 +38,11 @@ $(call expect_number,JOBS)
 ifneq ($(filter -- -0- -1-,-$(MERAPI_FULL)-),-$(MERAPI_FULL)-)
 $(error MERAPI_FULL: expected 1 (all cases of the tests), 0 or nothing, found '$(MERAPI_FULL)')
 endif
+# Simulations that passed with the same program and seeds are not made again by `make test` (tools/kept_runs.py).
+override MERAPI_ONCE := $(or $(MERAPI_ONCE),$(if $(filter 1,$(MERAPI_FULL)),0,1))
+ifneq ($(filter -0- -1-,-$(MERAPI_ONCE)-),-$(MERAPI_ONCE)-)
+$(error MERAPI_ONCE: expected 0 (tests: simulations that passed before run again, too), 1 or nothing, found '$(MERAPI_ONCE)')
+endif
 # As it was written: `$` is the shell's and Java's, not make's.
 override APP := $(value APP)
 export APP
@@ -81,7 +86,8 @@ help: ## print this list
 	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu),' \
 	  'PRESET=ddr4-1ch|ddr4-4ch|hbm2|sim-small|sim-lanes|sim-ports MEMORY=ideal|ddr4-2400|hbm2|FILE (DEVICE=rtl),' \
 	  'APP="-cp DIR Main args" (run), JOBS=n, RTL_JOBS=n (compilers of the RTL: 2),' \
-	  'MERAPI_FULL=1 (tests: all cases), MERAPI_CACHE=folder (~/.cache/merapi)'
+	  'MERAPI_FULL=1 (tests: all cases), MERAPI_ONCE=0 (test: again what passed with the same program and seeds),' \
+	  'MERAPI_CACHE=folder (~/.cache/merapi)'
 
 # Before any tool runs: what they import, and how they are written, an older one does not have.
 .PHONY: python
@@ -135,7 +141,7 @@ run: run-arguments jdk apps ## run a real Java program with its heap in a window
 
 .PHONY: test
 test: jdk apps qemu-setup ## what every change must pass: native, JVM, runner, RTL, guest and style tests
-	@$(PYTEST) $(BESIDE)
+	@MERAPI_ONCE=$(MERAPI_ONCE) $(PYTEST) $(BESIDE)
 
 .PHONY: test-native
 test-native: native ## tests of libmerapi and the device process
@@ -163,7 +169,7 @@ bench-jvm: jdk jdk-stock apps ## measure against the unpatched JDK, side by side
 # A slip of the pen would go unseen: make takes any name. `help` names these.
 VARIABLES := APP DEVICE PRESET MEMORY TOPOLOGY JOBS FUZZ_SECONDS UNIT PROOFS MUTATION_PRESET MUTANTS MUTATION_SEED MUTATION_MINUTES \
   MUTATION_FLAGS COVER_SEEDS COVER_PIECE SYNTH_PRESETS SYNTH_YOSYS RTL_PRESETS RTL_SIMULATIONS RTL_JOBS MERAPI_CACHE \
-  MERAPI_FULL MERAPI_SEEDS MERAPI_SEED MERAPI_PRESET
+  MERAPI_FULL MERAPI_ONCE MERAPI_SEEDS MERAPI_SEED MERAPI_PRESET
 # Further ones of the makefiles, and what tests and tools that make starts read.
 FURTHER := NATIVE_FLAGS RTL_NICE RTL_FAST_CXX RTL_FAST_FLAGS RTL_RECORDER RTL_BUILD RTL_TOOLS RTL_VENV RTL_RECORDS PYTEST_% \
   $(addprefix MERAPI_,FIRST_SEED PORTS RECORDS RECORD_PORTS RECORD_WORK RTL_BUILD NATIVE JDK DEVICE ROGUE CLI)

@@ -1,27 +1,31 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: Apache-2.0
 """Unit tests of the tracer's blocks: compiled by MILL, or taken from the cache where the same sources have been
-compiled before, and run by ScalaTest. UNIT is a class, or a package as 'lane.*'; without it all run.
+compiled before, and run by ScalaTest. UNIT is a class, or a package as 'lane.*'; without it all run. With MERAPI_ONCE=1
+those that passed before, compiled from the same sources, do not run again.
 
   unit_tests.py [--unit UNIT] --sources FILE... --version TEXT -- MILL...
 """
 
 import argparse
 import json
+import os
 import re
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
+import kept_runs
 from children import die_with_parent
 from common import ROOT, fail, say
-from kept import Kept, key_of_sources
+from kept import Kept, key_of, key_of_sources
 
 CACHED = 8  # compilations in the cache; each is 5 MB
 PACKAGE = "merapi"
 LIBRARIES = "libraries"  # a file with the paths of those that the classes need
 NO_TEST = "No tests were executed"
+NOT_AGAIN = "unit tests: not run again"
 
 
 def compile_with(mill, folder):
@@ -47,7 +51,7 @@ def libraries(folder):
 
 
 def compiled(sources, version, mill):
-    """The folder of what was compiled from these sources, whose libraries are there."""
+    """(the folder of what was compiled from these sources, whose libraries are there; its key)."""
     kept = Kept("units", CACHED)
     said = ("unit tests", version)
     wanted = key_of_sources(said, sources)
@@ -58,7 +62,7 @@ def compiled(sources, version, mill):
             compile_with(mill, part)
             if wanted != key_of_sources(said, sources):
                 fail("expected sources that stay as they are while being compiled, found them edited; start again")
-    return kept.folder / wanted
+    return kept.folder / wanted, wanted
 
 
 def of_unit(unit):
@@ -80,21 +84,31 @@ def main():
     parser.add_argument("mill", nargs="+")
     args = parser.parse_args()
     wanted = of_unit(args.unit)
-    folder = compiled(args.sources, args.version, args.mill)
+    folder, sources = compiled(args.sources, args.version, args.mill)
     path = ":".join(map(str, (folder / "test", folder / "tracer", *libraries(folder))))
     command = ["java", "-cp", path, "org.scalatest.tools.Runner", "-R", folder / "test", "-oDW", *wanted]
-    running = subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, errors="replace", cwd=ROOT, preexec_fn=die_with_parent
-    )
-    none = False
-    for line in running.stdout:
-        none |= NO_TEST in line
-        print(line, end="", flush=True)
-    status = running.wait()
-    if none:
-        said = f" of UNIT={args.unit}" if args.unit else ""
-        fail(f"expected unit tests, found none{said}; they are in hw/tracer-rtl/src/test")
-    sys.exit(status)
+
+    def run(left):
+        running = subprocess.Popen(
+            command, stdout=subprocess.PIPE, text=True, errors="replace", cwd=ROOT, preexec_fn=die_with_parent
+        )
+        lines = []
+        for line in running.stdout:
+            lines.append(line)
+            print(line, end="", flush=True)
+        status = running.wait()
+        if any(NO_TEST in line for line in lines):
+            said = f" of UNIT={args.unit}" if args.unit else ""
+            fail(f"expected unit tests, found none{said}; they are in hw/tracer-rtl/src/test")
+        if status:
+            sys.exit(status)
+        (left / "stdout").write_text("".join(lines))
+
+    choices = [(name, os.environ.get(name, "")) for name in ("MERAPI_SEED", "MERAPI_FULL")]
+    left, taken = kept_runs.once(key_of(("unit tests", sources, wanted, choices), ()), run)
+    if taken:
+        print((left / "stdout").read_text(), end="")
+        say(f"{NOT_AGAIN}, since the same passed before; MERAPI_ONCE=0 runs them")
 
 
 if __name__ == "__main__":

@@ -173,7 +173,7 @@ rtl-waves: ## the regression's program with waveforms, rtl_test_waves (MERAPI_PR
 test-rtl-units: setup $(RTL_MILL) $(RTL_TOOLS)/bin/verilator ## single blocks of the tracer with random back-pressure (ChiselSim; UNIT=, MERAPI_SEED=)
 	@$(call one_at_a_time,unit-tests) \
 	  OBJCACHE=$(CURDIR)/hw/tracer-rtl/objcache.sh PATH=$(RTL_TOOLS)/bin:$$PATH $(RTL_NICE) python3 tools/unit_tests.py --unit '$(UNIT)' \
-	  --sources $(RTL_SOURCES) $(sort $(shell find hw/tracer-rtl/src/test -name "*.scala")) --version 'Mill $(RTL_MILL_VERSION)' -- $(RTL_MILL_RUN)
+	  --sources $(RTL_SOURCES) $(sort $(shell find hw/tracer-rtl/src/test -name "*.scala")) --version 'Mill $(RTL_MILL_VERSION), Verilator $(RTL_VERILATOR_VERSION)' -- $(RTL_MILL_RUN)
 
 .PHONY: test-rtl
 test-rtl: rtl ## the RTL against an independent closure on generated heaps (MERAPI_SEEDS=, MERAPI_PRESET=)

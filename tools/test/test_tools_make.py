@@ -18,7 +18,8 @@ LONG = {"synth": "synth", "formal": "formal", "mutate-rtl": "mutation", "cover-r
 
 
 def make(*words, cwd=ROOT, **variables):
-    env = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    others = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MERAPI_ONCE")
+    env = {name: value for name, value in os.environ.items() if name not in others}
     return subprocess.Popen(
         ["make", *words], cwd=cwd, env={**env, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
@@ -167,6 +168,7 @@ def test_an_empty_value_is_the_usual_one(name, usual):
         ("qemu", "APP=-cp classes Main", "expected nothing (a guest runs the program of 'make run'"),
         ("test", "MERAPI_FULL=yes", "expected 1 (all cases of the tests), 0 or nothing"),
         ("test", "MERAPI_FULL=1 0", "expected 1 (all cases of the tests), 0 or nothing"),
+        ("test", "MERAPI_ONCE=no", "expected 0 (tests: simulations that passed before run again, too), 1 or nothing"),
     ],
 )
 def test_values_are_looked_at_first(target, word, expected):
@@ -290,6 +292,22 @@ def test_full_is_one(full):
     assert simulations("test-qemu", "shown", full=full) == (both if full == "1" else "sim-small:fast")
     plan, err = make("-n", "test-rtl-wide", "MAKE=true", MERAPI_FULL=full).communicate(timeout=60)
     assert f"MERAPI_SEEDS=${{MERAPI_SEEDS:-{200 if full == '1' else 4}}}" in plan, err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [([], "1"), (["MERAPI_ONCE="], "1"), (["MERAPI_ONCE=0"], "0"), (["MERAPI_FULL=1"], "0")]
+    + [(["MERAPI_FULL=0"], "1"), (["MERAPI_FULL=1", "MERAPI_ONCE=1"], "1")],
+)
+def test_all_tests_make_no_simulation_again_unless_told(words, said):
+    plan, err = make("-n", "test", *words).communicate(timeout=60)
+    assert re.findall(r"^MERAPI_ONCE=(.) build/venv/bin/python -m pytest", plan, re.M) == [said], err
+
+
+def test_whoever_names_tests_has_them_run():
+    """make hands its variable to nothing that it starts unless it was given one."""
+    out, err = make("-s", "--eval=shown: ; @echo $${MERAPI_ONCE-unset}", "shown").communicate(timeout=60)
+    assert (out, err) == ("unset\n", "")
 
 
 FULL_IS_READ = re.compile(r'env\S*get\("MERAPI_FULL"\).*|.*\$\(MERAPI_FULL\).*')

@@ -84,6 +84,21 @@ def test_what_did_not_compile_is_compiled_again(unit_tests):
         assert "compiling the unit tests failed" in done.stderr and "not found: value x" in done.stderr
 
 
+def test_what_passed_runs_again_unless_told_otherwise(unit_tests):
+    def runs(text="one", **said):
+        done, _ = unit_tests(text, JAVA_SAYS="ran", **said)
+        assert "ran" in done.stdout.splitlines()
+        return "not run again" not in done.stdout
+
+    assert runs(MERAPI_ONCE="1") and not runs(MERAPI_ONCE="1")
+    assert runs(MERAPI_ONCE="0")
+    assert runs("two", MERAPI_ONCE="1") and runs(unit="LimitsTest", MERAPI_ONCE="1")
+    assert runs(MERAPI_ONCE="1", MERAPI_SEED="2") and runs(MERAPI_ONCE="1", MERAPI_FULL="1")
+    for _ in range(2):
+        done, _ = unit_tests("three", JAVA_STATUS="1", MERAPI_ONCE="1")
+        assert done.returncode == 1 and "not run again" not in done.stdout
+
+
 def test_who_fails_and_who_runs_nothing(unit_tests):
     assert unit_tests("one", JAVA_STATUS="1")[0].returncode == 1
     done, _ = unit_tests("one", unit="NoTest", JAVA_SAYS="No tests were executed.")

@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <stdexcept>
 
@@ -12,8 +13,12 @@ namespace merapi::sim::rtl::test {
 using nlohmann::json;
 
 std::string record_path(const std::string& name) {
-  const char* folder = std::getenv("MERAPI_RECORDS");
-  return std::string(folder != nullptr ? folder : MERAPI_WORK_RECORDS) + "/" + name + ".json";
+  const char* given = std::getenv("MERAPI_RECORDS");
+  namespace fs = std::filesystem;
+  const fs::path folder =
+      given != nullptr ? fs::path(given)
+                       : (fs::read_symlink("/proc/self/exe").parent_path() / MERAPI_WORK_RECORDS).lexically_normal();
+  return folder / (name + ".json");
 }
 
 std::optional<json> read_record(const std::string& name) {

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // What runs were like, kept beside their sources: records/<name>.json, an object with one line for each run, so that a
-// change is read line by line. MERAPI_RECORDS: another folder with records.
+// change is read line by line. MERAPI_RECORDS: another folder with records than sim/rtl/test/records of the clone that
+// the program lies in.
 #ifndef MERAPI_SIM_RTL_TEST_RECORDS_H_
 #define MERAPI_SIM_RTL_TEST_RECORDS_H_
 

@@ -9,10 +9,14 @@ import os
 import re
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
+import kept
+import kept_runs
 import pytest
 from regression import environment
+from unit_tests import NOT_AGAIN
 
 ROOT = Path(__file__).resolve().parents[3]
 BUILD = Path(os.environ.get("MERAPI_RTL_BUILD", ROOT / "build" / "rtl"))
@@ -66,13 +70,17 @@ SOON = (
 )
 RECORDS = ROOT / "sim" / "rtl" / "test" / "records"
 RECORDED_SEEDS = 3  # of each random case (record-rtl-work)
-# Several tracers share those ports; nothing leaves them; the programs that end by an assertion; what Verilator chooses
-# for power-up.
-NOT_RECORDED = (
-    "RtlContexts.",
+# These run the engine of a device process, whose threads wait for each other in time: no two runs need be the same.
+ENGINE = (
     "RtlHost.SleepsWhenNothingIsLeft",
     "RtlHostMemory.WhatIsReadWhereItIsGoneIsNotUsed",
     "RtlHostStatus.SumsOverAllCycles",
+)
+# Several tracers share those ports; nothing leaves them; the programs that end by an assertion; what Verilator chooses
+# for power-up.
+NOT_RECORDED = (
+    *ENGINE,
+    "RtlContexts.",
     "RtlPortRules.",
     "RtlReplay.",
     "RtlPowerUp.",
@@ -136,12 +144,41 @@ def start(filter_, program=PROGRAM, **said):
     )
 
 
+TAKEN = []  # runs of the present test that were not made again (kept_runs)
+
+
+@pytest.fixture(autouse=True)
+def taken_are_told(record_property):
+    """To conftest.py, which says how many they are."""
+    TAKEN.clear()
+    yield
+    if TAKEN:
+        record_property("kept runs", len(TAKEN))
+
+
+def left(filter_, program, recorded=None, **said):
+    """What a run that passes has written and, with the name of a record, what it recorded. A program reads no other
+    files than records; what it does with them and with what is said here is the same each time."""
+
+    def make(folder):
+        new = {"MERAPI_RECORDS": str(folder), "MERAPI_RECORD_PORTS": "1"} if recorded else {}
+        done = start(filter_, program, **said, **new)
+        assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+        (folder / "stdout").write_text(done.stdout)
+
+    read = [] if recorded else [(path.name, path) for path in RECORDS.iterdir()]
+    key = kept.key_of((kept_runs.digest(program), filter_, recorded, sorted(said.items())), read)
+    folder, taken = kept_runs.once(key, make)
+    if taken:
+        TAKEN.append(key)
+    return (folder / "stdout").read_text(), json.loads((folder / f"{recorded}.json").read_text()) if recorded else {}
+
+
 def run(filter_, preset, count=None, program=PROGRAM, **said):
     """Where the preset has a record of what leaves its ports, that is compared: what no case's own checks can see."""
-    done = start(filter_, program, MERAPI_PRESET=preset, MERAPI_SEEDS=count or seeds(preset), **said)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    assert "[  PASSED  ] 0 tests" not in done.stdout, "the filter matched nothing"
-    return done.stdout
+    stdout, _ = left(filter_, program, MERAPI_PRESET=preset, MERAPI_SEEDS=count or seeds(preset), **said)
+    assert "[  PASSED  ] 0 tests" not in stdout, "the filter matched nothing"
+    return stdout
 
 
 # What lanes, ports, slots and scan ports decide shows in random traces, errors aside; cases of one address or object
@@ -241,10 +278,18 @@ def test_every_address_bit(preset):
 def test_host(preset):
     run(
         "RtlHost.*:RtlHostMemory.*:RtlHostStatus.*:RtlHostCounts.*:RtlHostRevokes.*:RtlHostLeaves.*:RtlHostRestart.*:"
-        "RtlAnswers.*:RtlReplaced.*",
+        f"RtlAnswers.*:RtlReplaced.*-{':'.join(ENGINE)}",
         preset,
         program=sooner(preset),
     )
+
+
+@pytest.mark.parametrize("preset", MANY)
+def test_engine(preset):
+    said = {"MERAPI_PRESET": preset, "MERAPI_SEEDS": seeds(preset)}
+    done = start(":".join(ENGINE), sooner(preset), **said)
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert f"[  PASSED  ] {len(ENGINE)} tests" in done.stdout
 
 
 @pytest.mark.parametrize("preset", LONG)
@@ -406,13 +451,9 @@ def test_nothing_is_recorded_unless_asked_for(tmp_path):
     assert (tmp_path / "sim-small.json").read_text() == "{}"
 
 
-def digests(program, preset, filter_, folder, seeds_):
+def digests(program, preset, filter_, count):
     """What leaves the ports of a preset in each cycle, by case and seed."""
-    folder.mkdir()
-    said = {"MERAPI_PRESET": preset, "MERAPI_RECORDS": str(folder), "MERAPI_RECORD_PORTS": "1"}
-    done = start(filter_, program, MERAPI_SEEDS=seeds_, **said)
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
-    return json.loads((folder / f"{preset}-ports.json").read_text())
+    return left(filter_, program, f"{preset}-ports", MERAPI_PRESET=preset, MERAPI_SEEDS=count)[1]
 
 
 def test_what_is_due_is_the_same_tracer():
@@ -427,8 +468,7 @@ def test_what_is_due_is_the_same_tracer():
     assert parts > 20 and executed < whole / 2
     not_recorded = ":".join(f"{name}*" for name in ("RtlWork", *NOT_RECORDED))
     count = RECORDED_SEEDS if os.environ.get("MERAPI_FULL") == "1" else 1
-    done = start(f"-{not_recorded}", FAST, MERAPI_PRESET="sim-small", MERAPI_SEEDS=str(count))
-    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    run(f"-{not_recorded}", "sim-small", str(count), FAST)
 
 
 @pytest.mark.parametrize("preset", [preset for preset in ("sim-small", "ddr4-1ch") if preset in presets()])
@@ -444,7 +484,7 @@ def test_fast_models_are_compiled_by_their_profile(preset):
 
 
 @pytest.mark.parametrize("preset", [preset for preset in ("ddr4-1ch", "ddr4-4ch", "hbm2") if preset in presets()])
-def test_all_instances_at_once_are_the_same_tracer(preset, tmp_path):
+def test_all_instances_at_once_are_the_same_tracer(preset):
     """In every cycle of every case. MERAPI_FULL=1: all that have a digest; otherwise those that end soon."""
     outcome = (BUILD / preset / "fast" / "vectors.log").read_text()
     of_preset = re.escape(f"V{preset.replace('-', '_')}_")
@@ -454,9 +494,38 @@ def test_all_instances_at_once_are_the_same_tracer(preset, tmp_path):
     cases = "*" if full else ":".join(f"{suite}.*" for suite in SOON)
     cases += "-RtlWork*:" + ":".join(f"{name}*" for name in NOT_RECORDED)
     count = "4" if full else "1"
-    expected = digests(PROGRAM, preset, cases, tmp_path / "each", count)
+    expected = digests(PROGRAM, preset, cases, count)
     assert len(expected) > 20
-    assert digests(FAST, preset, cases, tmp_path / "all", count) == expected
+    assert digests(FAST, preset, cases, count) == expected
+
+
+def test_a_run_that_passed_is_made_again_when_anything_is_another(tmp_path, monkeypatch):
+    """Seed, program or record."""
+    monkeypatch.setattr(kept, "CACHE", tmp_path / "cache")
+    monkeypatch.setenv("MERAPI_ONCE", "1")
+
+    def taken(program=PROGRAM, seed="1"):
+        TAKEN.clear()
+        run("RtlTrace.Plain", "sim-small", "1", program, MERAPI_FIRST_SEED=seed)
+        return len(TAKEN)
+
+    other = tmp_path / "rtl_test"
+    (tmp_path / "bytes").write_text("of no use")
+    subprocess.run(["objcopy", "--add-section", f".other={tmp_path}/bytes", PROGRAM, other], check=True)
+    records = tmp_path / "records"
+    records.mkdir()
+    monkeypatch.setattr(sys.modules[__name__], "RECORDS", records)
+    try:
+        assert [taken(), taken()] == [0, 1]
+        assert [taken(seed="2"), taken(seed="2"), taken()] == [0, 1, 1]
+        assert [taken(other), taken(other)] == [0, 1]
+        (records / "sim-small-ports.json").write_text("{}")
+        assert [taken(), taken()] == [0, 1]
+        for _ in range(2):
+            with pytest.raises(AssertionError):
+                run("RtlTrace.None", "sim-small", "1")
+    finally:
+        TAKEN.clear()
 
 
 def test_contexts():
@@ -481,8 +550,10 @@ def test_every_case_is_run():
 
 def test_units():
     """Single blocks under ChiselSim."""
-    kept = {k: v for k, v in environment().items() if k not in ("UNIT", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")}
+    own = {k: v for k, v in environment().items() if k not in ("UNIT", "MAKEFLAGS", "MAKEOVERRIDES", "MFLAGS")}
     done = subprocess.run(
-        ["make", "test-rtl-units"], cwd=ROOT, env=kept, capture_output=True, text=True, timeout=3600, check=False
+        ["make", "test-rtl-units"], cwd=ROOT, env=own, capture_output=True, text=True, timeout=3600, check=False
     )
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    if NOT_AGAIN in done.stdout:
+        TAKEN.append("units")

@@ -92,5 +92,5 @@ def test_how_many_were_not_made_is_said(tmp_path, beside):
         [sys.executable, "-m", "pytest", *beside, str(tmp_path)], capture_output=True, text=True, timeout=120,
         check=True, cwd=tmp_path, env=own,
     )  # fmt: skip
-    assert "\n3 simulations of the tracer were not made again" in done.stdout
+    assert "\n3 simulation(s) of the tracer were not made again" in done.stdout
     assert done.stdout.splitlines()[-1].strip("= ").startswith("3 passed")

@@ -156,7 +156,7 @@ def taken_are_told(record_property):
         record_property("kept runs", len(TAKEN))
 
 
-def left(filter_, program, recorded=None, **said):
+def run_once(filter_, program, recorded=None, **said):
     """What a run that passes has written and, with the name of a record, what it recorded. A program reads no other
     files than records; what it does with them and with what is said here is the same each time."""
 
@@ -176,7 +176,7 @@ def left(filter_, program, recorded=None, **said):
 
 def run(filter_, preset, count=None, program=PROGRAM, **said):
     """Where the preset has a record of what leaves its ports, that is compared: what no case's own checks can see."""
-    stdout, _ = left(filter_, program, MERAPI_PRESET=preset, MERAPI_SEEDS=count or seeds(preset), **said)
+    stdout, _ = run_once(filter_, program, MERAPI_PRESET=preset, MERAPI_SEEDS=count or seeds(preset), **said)
     assert "[  PASSED  ] 0 tests" not in stdout, "the filter matched nothing"
     return stdout
 
@@ -453,7 +453,7 @@ def test_nothing_is_recorded_unless_asked_for(tmp_path):
 
 def digests(program, preset, filter_, count):
     """What leaves the ports of a preset in each cycle, by case and seed."""
-    return left(filter_, program, f"{preset}-ports", MERAPI_PRESET=preset, MERAPI_SEEDS=count)[1]
+    return run_once(filter_, program, f"{preset}-ports", MERAPI_PRESET=preset, MERAPI_SEEDS=count)[1]
 
 
 def test_what_is_due_is_the_same_tracer():

@@ -39,8 +39,9 @@ ifneq ($(filter -- -0- -1-,-$(MERAPI_FULL)-),-$(MERAPI_FULL)-)
 $(error MERAPI_FULL: expected 1 (all cases of the tests), 0 or nothing, found '$(MERAPI_FULL)')
 endif
 # Simulations that passed with the same program and seeds are not made again by `make test` (tools/kept_runs.py).
-override MERAPI_ONCE := $(or $(MERAPI_ONCE),$(if $(filter 1,$(MERAPI_FULL)),0,1))
-ifneq ($(filter -0- -1-,-$(MERAPI_ONCE)-),-$(MERAPI_ONCE)-)
+# Whoever names other tests has them made unless MERAPI_ONCE=1 is given.
+once = $(or $(MERAPI_ONCE),$(if $(filter 1,$(MERAPI_FULL)),0,1))
+ifneq ($(filter -- -0- -1-,-$(MERAPI_ONCE)-),-$(MERAPI_ONCE)-)
 $(error MERAPI_ONCE: expected 0 (tests: simulations that passed before run again, too), 1 or nothing, found '$(MERAPI_ONCE)')
 endif
 # As it was written: `$` is the shell's and Java's, not make's.
@@ -86,7 +87,7 @@ help: ## print this list
 	@echo 'Variables: DEVICE=rtl|model (run: rtl, with APP model; qemu: model), TOPOLOGY=one|two|pmem (qemu),' \
 	  'PRESET=ddr4-1ch|ddr4-4ch|hbm2|sim-small|sim-lanes|sim-ports MEMORY=ideal|ddr4-2400|hbm2|FILE (DEVICE=rtl),' \
 	  'APP="-cp DIR Main args" (run), JOBS=n, RTL_JOBS=n (compilers of the RTL: 2),' \
-	  'MERAPI_FULL=1 (tests: all cases), MERAPI_ONCE=0 (test: again what passed with the same program and seeds),' \
+	  'MERAPI_FULL=1 (tests: all cases), MERAPI_ONCE=0 (test: again what passed before),' \
 	  'MERAPI_CACHE=folder (~/.cache/merapi)'
 
 # Before any tool runs: what they import, and how they are written, an older one does not have.
@@ -141,7 +142,7 @@ run: run-arguments jdk apps ## run a real Java program with its heap in a window
 
 .PHONY: test
 test: jdk apps qemu-setup ## what every change must pass: native, JVM, runner, RTL, guest and style tests
-	@MERAPI_ONCE=$(MERAPI_ONCE) $(PYTEST) $(BESIDE)
+	@MERAPI_ONCE=$(once) $(PYTEST) $(BESIDE)
 
 .PHONY: test-native
 test-native: native ## tests of libmerapi and the device process

@@ -74,8 +74,8 @@ def pytest_runtest_logreport(report):
 def pytest_terminal_summary(terminalreporter):
     if kept_runs:
         terminalreporter.write_line(
-            f"{kept_runs} simulation(s) of the tracer were not made again, since the same program passed them with the"
-            " same seeds (MERAPI_ONCE=0 makes them)"
+            f"{kept_runs} run(s) of the tracer's tests were not made again, since the same passed before (MERAPI_ONCE=0"
+            " makes them)"
         )
 
 

@@ -3,14 +3,17 @@
 digest of the program and of what it is given, so that `make test` does not make them again. Only runs that passed are
 kept, and whoever takes one looks at what it wrote as if it had been made just now."""
 
+import contextlib
 import functools
+import json
 import os
+import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
-from common import sha256
-from kept import Kept
+from common import fail, sha256
+from kept import DIGESTS, Kept
 
 MOST = 1000  # some 120 of each version of the tracer; a few kB each
 
@@ -20,22 +23,36 @@ def wanted():
     return os.environ.get("MERAPI_ONCE") == "1"
 
 
-@functools.cache
 def digest(program):
     """Of what is executed. In its debug information a program says where it was compiled."""
+    now = os.stat(program)
+    return digest_of(program, (now.st_ino, now.st_size, now.st_mtime_ns))
+
+
+@functools.cache
+def digest_of(program, _identity):
     with tempfile.TemporaryDirectory() as folder:
         bare = Path(folder) / "bare"
         stripped = subprocess.run(["strip", "--strip-debug", "-o", bare, program], capture_output=True, check=False)
         return sha256(program if stripped.returncode else bare)
 
 
-def once(key, make):
-    """(a folder of the cache with what the run of this key has left, was it there). `make` fills an empty folder, and
-    raises when the run fails."""
-    kept = Kept("runs", MOST)
+def once(key_now, make):
+    """(what the run of this key has left: texts by their files' names; was it there). `key_now` tells the key, which
+    must be the same when the run is over; `make` fills an empty folder, and raises when the run fails. A run that is
+    made leaves nothing of an earlier one."""
+    kept, key = Kept("runs", MOST), key_now()
     found = kept.find(key) if wanted() else None
     if found:
-        return found, True
+        with contextlib.suppress(OSError):  # another process makes it again
+            return texts(found, json.loads((found / DIGESTS).read_text())), True
+    shutil.rmtree(kept.folder / key, ignore_errors=True)
     with kept.made(key) as part:
         make(part)
-    return kept.folder / key, False
+        if key_now() != key:
+            fail("expected programs, sources and records that stay as they are while tests run, found them changed")
+        return texts(part, os.listdir(part)), False
+
+
+def texts(folder, names):
+    return {name: (folder / name).read_text() for name in names}

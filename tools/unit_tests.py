@@ -88,7 +88,7 @@ def main():
     path = ":".join(map(str, (folder / "test", folder / "tracer", *libraries(folder))))
     command = ["java", "-cp", path, "org.scalatest.tools.Runner", "-R", folder / "test", "-oDW", *wanted]
 
-    def run(left):
+    def run(folder):
         running = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, errors="replace", cwd=ROOT, preexec_fn=die_with_parent
         )
@@ -102,12 +102,17 @@ def main():
             fail(f"expected unit tests, found none{said}; they are in hw/tracer-rtl/src/test")
         if status:
             sys.exit(status)
-        (left / "stdout").write_text("".join(lines))
+        (folder / "stdout").write_text("".join(lines))
 
-    choices = [(name, os.environ.get(name, "")) for name in ("MERAPI_SEED", "MERAPI_FULL")]
-    left, taken = kept_runs.once(key_of(("unit tests", sources, wanted, choices), ()), run)
+    # What compiles and runs the simulations; CCACHE_NAMESPACE is the processor's kind.
+    with_ = [(name, os.environ.get(name, "")) for name in ("MERAPI_SEED", "MERAPI_FULL", "CCACHE_NAMESPACE")]
+    for tool in (["java", "-version"], ["g++", "--version"]):
+        said = subprocess.run(tool, capture_output=True, text=True, errors="replace", check=False)
+        with_.append((*tool, said.stdout, said.stderr))
+    files = [(name, ROOT / "hw/tracer-rtl" / name) for name in ("rtl.mk", "objcache.sh")]
+    left, taken = kept_runs.once(lambda: key_of(("unit tests", sources, wanted, with_), files), run)
     if taken:
-        print((left / "stdout").read_text(), end="")
+        print(left["stdout"], end="")
         say(f"{NOT_AGAIN}, since the same passed before; MERAPI_ONCE=0 runs them")
 
 

@@ -26,8 +26,8 @@ def run(tmp_path, monkeypatch):
                 raise ValueError(key)
             (folder / "said").write_text(f"{key} {len(made)}")
 
-        folder, taken = kept_runs.once(key, make)
-        return (folder / "said").read_text(), taken, len(made)
+        found, taken = kept_runs.once(lambda: key, make)
+        return found["said"], taken, len(made)
 
     return go
 
@@ -52,10 +52,51 @@ def test_what_failed_runs_again(run):
     assert run("a") == ("a 3", False, 3)
 
 
+@pytest.mark.parametrize("once", ["0", "1"])
+def test_what_failed_in_the_meantime_runs_again(run, monkeypatch, once):
+    """A pass of before says nothing then."""
+    run("a")
+    monkeypatch.setenv("MERAPI_ONCE", "0")
+    with pytest.raises(ValueError):
+        run("a", status=1)
+    monkeypatch.setenv("MERAPI_ONCE", once)
+    assert run("a") == ("a 3", False, 3)
+
+
+def test_what_changes_while_it_runs_is_not_kept(run):
+    keys = iter(["a", "b"])
+    with pytest.raises(SystemExit):
+        kept_runs.once(lambda: next(keys), lambda folder: (folder / "said").write_text("passed"))
+    assert run("a") == ("a 1", False, 1)
+    assert run("b") == ("b 2", False, 2)
+
+
+def test_what_another_process_makes_again_meanwhile_is_made(run, monkeypatch):
+    run("a")
+    found = kept.Kept.find
+
+    def found_and_gone(store, key):
+        folder = found(store, key)
+        (folder / "said").unlink()
+        return folder
+
+    monkeypatch.setattr(kept.Kept, "find", found_and_gone)
+    assert run("a") == ("a 2", False, 2)
+
+
 def test_what_was_damaged_runs_again(run, tmp_path):
     run("a")
     (tmp_path / "runs/a/said").write_text("passed")
     assert run("a") == ("a 2", False, 2)
+
+
+def test_a_program_that_was_compiled_again_is_another(tmp_path):
+    program = tmp_path / "program"
+    digests = []
+    for text in ("one", "another"):
+        program.write_text(text)
+        digests.append(kept_runs.digest(program))
+    assert digests[0] != digests[1]
 
 
 def test_a_program_counts_by_what_it_executes(tmp_path):
@@ -92,5 +133,5 @@ def test_how_many_were_not_made_is_said(tmp_path, beside):
         [sys.executable, "-m", "pytest", *beside, str(tmp_path)], capture_output=True, text=True, timeout=120,
         check=True, cwd=tmp_path, env=own,
     )  # fmt: skip
-    assert "\n3 simulation(s) of the tracer were not made again" in done.stdout
+    assert "\n3 run(s) of the tracer's tests were not made again" in done.stdout
     assert done.stdout.splitlines()[-1].strip("= ").startswith("3 passed")

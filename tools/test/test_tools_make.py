@@ -18,7 +18,7 @@ LONG = {"synth": "synth", "formal": "formal", "mutate-rtl": "mutation", "cover-r
 
 
 def make(*words, cwd=ROOT, **variables):
-    others = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MERAPI_ONCE")
+    others = ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MERAPI_ONCE", "MERAPI_FULL")
     env = {name: value for name, value in os.environ.items() if name not in others}
     return subprocess.Popen(
         ["make", *words], cwd=cwd, env={**env, **variables}, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
@@ -304,10 +304,11 @@ def test_all_tests_make_no_simulation_again_unless_told(words, said):
     assert re.findall(r"^MERAPI_ONCE=(.) build/venv/bin/python -m pytest", plan, re.M) == [said], err
 
 
-def test_whoever_names_tests_has_them_run():
+@pytest.mark.parametrize("given", [{}, {"MERAPI_ONCE": ""}, {"MERAPI_ONCE": "1"}])
+def test_whoever_names_tests_has_them_run(given):
     """make hands its variable to nothing that it starts unless it was given one."""
-    out, err = make("-s", "--eval=shown: ; @echo $${MERAPI_ONCE-unset}", "shown").communicate(timeout=60)
-    assert (out, err) == ("unset\n", "")
+    out, err = make("-s", "--eval=shown: ; @echo $${MERAPI_ONCE:-unset}", "shown", **given).communicate(timeout=60)
+    assert (out, err) == (f"{given.get('MERAPI_ONCE') or 'unset'}\n", "")
 
 
 FULL_IS_READ = re.compile(r'env\S*get\("MERAPI_FULL"\).*|.*\$\(MERAPI_FULL\).*')

@@ -42,13 +42,14 @@ def unit_tests(tmp_path):
         (programs / name).chmod(0o755)
 
     path = f"{programs}:{os.environ['PATH']}"
+    own = {k: v for k, v in os.environ.items() if k not in ("MERAPI_ONCE", "MERAPI_FULL", "MERAPI_SEED")}
 
     def run(text, unit="", **said):
         SOURCE.write_text(text)
         done = subprocess.run(
             [sys.executable, ROOT / "tools/unit_tests.py", "--unit", unit, "--sources", SOURCE, "--version", "1",
              "--", programs / "mill"],
-            env={**os.environ, "MERAPI_CACHE": str(tmp_path / "cache"), "PATH": path, **said},
+            env={**own, "MERAPI_CACHE": str(tmp_path / "cache"), "PATH": path, **said},
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         return done, len((tmp_path / "runs").read_text().split())
@@ -92,6 +93,7 @@ def test_what_passed_runs_again_unless_told_otherwise(unit_tests):
 
     assert runs(MERAPI_ONCE="1") and not runs(MERAPI_ONCE="1")
     assert runs(MERAPI_ONCE="0")
+    assert not runs(MERAPI_ONCE="1") and runs(MERAPI_ONCE="1", CCACHE_NAMESPACE="another")
     assert runs("two", MERAPI_ONCE="1") and runs(unit="LimitsTest", MERAPI_ONCE="1")
     assert runs(MERAPI_ONCE="1", MERAPI_SEED="2") and runs(MERAPI_ONCE="1", MERAPI_FULL="1")
     for _ in range(2):

@@ -51,7 +51,7 @@ def libraries(folder):
 
 
 def compiled(sources, version, mill):
-    """(the folder of what was compiled from these sources, whose libraries are there; its key)."""
+    """The folder of what was compiled from these sources, whose libraries are there; its name is their key."""
     kept = Kept("units", CACHED)
     said = ("unit tests", version)
     wanted = key_of_sources(said, sources)
@@ -62,7 +62,7 @@ def compiled(sources, version, mill):
             compile_with(mill, part)
             if wanted != key_of_sources(said, sources):
                 fail("expected sources that stay as they are while being compiled, found them edited; start again")
-    return kept.folder / wanted, wanted
+    return kept.folder / wanted
 
 
 def of_unit(unit):
@@ -84,11 +84,11 @@ def main():
     parser.add_argument("mill", nargs="+")
     args = parser.parse_args()
     wanted = of_unit(args.unit)
-    folder, sources = compiled(args.sources, args.version, args.mill)
+    folder = compiled(args.sources, args.version, args.mill)
     path = ":".join(map(str, (folder / "test", folder / "tracer", *libraries(folder))))
     command = ["java", "-cp", path, "org.scalatest.tools.Runner", "-R", folder / "test", "-oDW", *wanted]
 
-    def run(folder):
+    def run(left):
         running = subprocess.Popen(
             command, stdout=subprocess.PIPE, text=True, errors="replace", cwd=ROOT, preexec_fn=die_with_parent
         )
@@ -102,17 +102,17 @@ def main():
             fail(f"expected unit tests, found none{said}; they are in hw/tracer-rtl/src/test")
         if status:
             sys.exit(status)
-        (folder / "stdout").write_text("".join(lines))
+        (left / "stdout").write_text("".join(lines))
 
     # What compiles and runs the simulations; CCACHE_NAMESPACE is the processor's kind.
-    with_ = [(name, os.environ.get(name, "")) for name in ("MERAPI_SEED", "MERAPI_FULL", "CCACHE_NAMESPACE")]
+    given = [(name, os.environ.get(name, "")) for name in ("MERAPI_SEED", "MERAPI_FULL", "CCACHE_NAMESPACE")]
     for tool in (["java", "-version"], ["g++", "--version"]):
         said = subprocess.run(tool, capture_output=True, text=True, errors="replace", check=False)
-        with_.append((*tool, said.stdout, said.stderr))
+        given.append((*tool, said.stdout, said.stderr))
     files = [(name, ROOT / "hw/tracer-rtl" / name) for name in ("rtl.mk", "objcache.sh")]
-    left, taken = kept_runs.once(lambda: key_of(("unit tests", sources, wanted, with_), files), run)
+    found, taken = kept_runs.once(lambda: key_of(("unit tests", folder.name, wanted, given), files), run)
     if taken:
-        print(left["stdout"], end="")
+        print(found["stdout"], end="")
         say(f"{NOT_AGAIN}, since the same passed before; MERAPI_ONCE=0 runs them")
 
 

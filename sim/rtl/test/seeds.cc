@@ -60,7 +60,7 @@ std::string replay(const std::string& set) {
 
 }  // namespace merapi::sim::rtl::test
 
-// How an assertion of the RTL ends the program, in the third seed: test_rtl_regression.py runs it and reads what is
+// How an assertion of the RTL ends the program, in the third seed: test_rtl_program.py runs it and reads what is
 // said.
 TEST(RtlReplay, DISABLED_AnAssertionNamesItsSeed) {
   merapi::sim::rtl::test::each_seed([](uint64_t seed) {

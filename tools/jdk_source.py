@@ -9,6 +9,7 @@ in the tree by hand are never overwritten silently.
 
 import hashlib
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -36,6 +37,8 @@ OVERLAY = ROOT / "sw/jvm-patch/overlay"
 HEADERS = ROOT / "sw/libmerapi/include/merapi"
 # HotSpot's include path has src/hotspot/share, so the public headers are found as "merapi/merapi.h".
 HEADERS_IN_JDK = Path("src/hotspot/share/merapi")
+# What tar says when a name is not in the archive, and at its end then.
+NOT_THERE = re.compile(r"tar: (.*: Not found in archive|Exiting with failure status due to previous errors)")
 
 
 def is_intact(path, expected):
@@ -151,21 +154,40 @@ class Tree:
         now = {p: digest((self.src / p).read_bytes()) if (self.src / p).exists() else None for p in before}
         return sorted(p for p in before if now[p] != before[p])
 
+    def extract(self, paths, folder):
+        """Take those of `paths` that the release has from it into `folder`."""
+        (tarball,) = debian_files("source_files", "source")
+        names = "".join(f"*/{p}\n" for p in paths)
+        command = ["tar", "-xf", tarball, "--strip-components=1", "--wildcards", "--no-wildcards-match-slash"]
+        command += ["-C", folder, "-T", "-"]
+        done = subprocess.run(command, input=names, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"})
+        said = done.stderr.splitlines()
+        # Status 2 is an answer where names are not in the archive, and nothing else went wrong.
+        if done.returncode and not (done.returncode == 2 and said and all(NOT_THERE.fullmatch(line) for line in said)):
+            tail = "\n".join(said[-5:])
+            fail(
+                f"expected the released files from {tarball}, found tar ending with status {done.returncode}; "
+                f"mend what it says and start again\n{tail}".rstrip()
+            )
+
     def originals(self, paths):
         """{path: bytes as released, None when the release has no such file}; kept in `pristine`."""
         absent = self.pristine / "absent.json"
         known = set(read_json(absent) or ())
         wanted = [p for p in paths if str(p) not in known and not (self.pristine / p).exists()]
         if wanted:
-            (tarball,) = debian_files("source_files", "source")
-            self.pristine.mkdir(parents=True, exist_ok=True)
-            names = "".join(f"*/{p}\n" for p in wanted)
-            command = ["tar", "-xf", tarball, "--strip-components=1", "--wildcards", "--no-wildcards-match-slash"]
-            # tar's status is 2 when a name is not in the archive, which is an answer here.
-            command += ["-C", self.pristine, "-T", "-"]
-            subprocess.run(command, input=names, text=True, stderr=subprocess.DEVNULL)
-            known |= {str(p) for p in wanted if not (self.pristine / p).exists()}
+            part = self.dir / "pristine.part"
+            shutil.rmtree(part, ignore_errors=True)
+            part.mkdir(parents=True)
+            self.extract(wanted, part)
+            for path in wanted:
+                if (part / path).exists():
+                    (self.pristine / path).parent.mkdir(parents=True, exist_ok=True)
+                    (part / path).replace(self.pristine / path)
+                else:
+                    known.add(str(path))
             write_whole(absent, json.dumps(sorted(known)).encode())
+            shutil.rmtree(part)
         return {p: (self.pristine / p).read_bytes() if (self.pristine / p).exists() else None for p in paths}
 
     def wanted(self):

@@ -126,6 +126,53 @@ def test_stock_has_neither(sandbox):
     assert (stock.src / "src/one.cpp").read_text() == "first\nlast\n"
 
 
+# The first file that is asked for, or half of it, and nothing of the others.
+BROKEN_TAR = """#!/bin/sh
+while [ "$1" != -C ]; do shift; done
+mkdir -p "$2/src"
+printf first > "$2/src/one.cpp"
+{end}
+"""
+ENDS = {
+    "full disk": (
+        "echo 'tar: src/one.cpp: Cannot write: No space left on device' >&2; "
+        "echo 'tar: Exiting with failure status due to previous errors' >&2; exit 2",
+        "status 2; mend what it says and start again\ntar: src/one.cpp: Cannot write: No space left on device",
+    ),
+    "killed": ("kill -9 $$", "status -9"),
+    "killed after an answer": ("echo 'tar: */src/new.cpp: Not found in archive' >&2; kill -9 $$", "status -9"),
+    "damaged": ("echo 'xz: (stdin): Unexpected end of input' >&2; exit 2", "xz: (stdin): Unexpected end of input"),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_tar_that_failed_leaves_nothing(how, sandbox, monkeypatch, capsys):
+    """Half a file was the released one from then on, and what tar had not come to was in no release."""
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE + NEW_FILE)
+    tool, (end, said) = sandbox.folder / "bin/tar", ENDS[how]
+    tool.parent.mkdir()
+    tool.write_text(BROKEN_TAR.format(end=end))
+    tool.chmod(0o755)
+    with monkeypatch.context() as broken:
+        broken.setenv("PATH", f"{tool.parent}:{os.environ['PATH']}")
+        with pytest.raises(SystemExit):
+            sandbox.tree.sync()
+    assert f"expected the released files from {sandbox.folder}/jdk.tar, found tar " in (err := capsys.readouterr().err)
+    assert said in err
+    assert sandbox.tree.sync() == 3
+    assert sandbox.text("src/one.cpp") == "first\nadded\nlast\n" and sandbox.text("src/new.cpp") == "new\n"
+
+
+def test_what_is_in_no_release_is_asked_for_once(sandbox, monkeypatch):
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE + NEW_FILE)
+    sandbox.tree.sync()
+    monkeypatch.setenv("PATH", os.fspath(sandbox.folder))
+    assert sandbox.tree.originals([pathlib.Path("src/one.cpp"), pathlib.Path("src/new.cpp")]) == {
+        pathlib.Path("src/one.cpp"): b"first\nlast\n",
+        pathlib.Path("src/new.cpp"): None,
+    }
+
+
 def another_release(sandbox):
     """tools/inputs.toml names it from now on."""
     sandbox.files, sandbox.other = {"jdk-2.tar": "1"}, sandbox.folder / "jdk-2.tar"

@@ -7,7 +7,8 @@
   build_jdk.py image --variant fastdebug --libmerapi FILE
                                                          build/jdk/fastdebug-image: patched, with HotSpot's asserts
   build_jdk.py sync --variant merapi                     bring build/jdk/merapi/src up to date
-  build_jdk.py diff [PATH...]                            what was edited in build/jdk/merapi/src, as a patch
+  build_jdk.py diff [PATH...]                            what all patches and edits by hand make of the released
+                                                         PATH (of all patched files), from build/jdk/merapi/src
   build_jdk.py source --variant stock                    only unpack (jtreg's tests are in the tree)
 
 A finished libjvm is kept in the cache under the digest of everything it was
@@ -186,7 +187,7 @@ def image(variant, libmerapi, jobs, force):
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("verb", choices=["image", "sync", "diff", "source"])
-    parser.add_argument("paths", nargs="*", help="diff: further files that were edited")
+    parser.add_argument("paths", nargs="*", help="diff: files or folders in the tree")
     parser.add_argument("--variant", choices=sorted(IMAGES), default="merapi")
     parser.add_argument("--libmerapi", type=Path, help="libmerapi.so to put into the folder")
     parser.add_argument("--jobs", type=count, default=os.cpu_count() or 1)

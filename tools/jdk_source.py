@@ -251,9 +251,20 @@ class Tree:
         write_whole(self.state_file, (json.dumps(state, indent=1, sort_keys=True) + "\n").encode())
         return len(changes)
 
-    def diff(self, more=()):
-        """Unified diff from the release to the tree as it is, of the patched files and of `more` paths."""
-        paths = sorted({path for patch in patch_files() for path in touched(patch)} | {Path(p) for p in more})
+    def diff(self, only=()):
+        """Unified diff from the release to the tree as it is: of the files that `only` names, and of the patched files
+        in folders that it names; of all patched files when it names nothing."""
+        patched = {path for patch in patch_files() for path in touched(patch)}
+        paths = set() if only else set(patched)
+        for path in map(Path, only):
+            found = {path} if (self.src / path).is_file() else {p for p in patched if path in (p, *p.parents)}
+            if not found:
+                fail(
+                    f"expected a file of {self.src}, or a folder with files that patches change, found '{path}'; "
+                    "name it by its path in there"
+                )
+            paths |= found
+        paths = sorted(paths)
         self.originals(paths)
         text = ""
         for path in paths:

@@ -109,6 +109,30 @@ def test_edits_by_hand_are_kept_until_forced(sandbox, capsys):
     assert sandbox.text("src/one.cpp") == "first\nadded\nlast\n"
 
 
+def test_a_difference_is_of_what_was_named(sandbox, capsys):
+    """It was of all files of all patches whatever was named."""
+    (sandbox.patches / "0001-add.patch").write_text(ADD_LINE)
+    (sandbox.patches / "0002-new.patch").write_text(NEW_FILE)
+    sandbox.tree.sync()
+    (sandbox.tree.src / "src/two.cpp").write_text("edited\n")
+    (sandbox.tree.src / "src/one.cpp").write_text("first\nadded\nedited\nlast\n")
+
+    def files(*named):
+        return [line[6:] for line in sandbox.tree.diff(named).splitlines() if line.startswith("+++ b/")]
+
+    assert files() == files("src") == files("src/") == ["src/new.cpp", "src/one.cpp"]
+    assert files("src/two.cpp", "src/new.cpp") == ["src/new.cpp", "src/two.cpp"]
+    one = sandbox.tree.diff(["src/one.cpp"])
+    assert [line for line in one.splitlines() if line[0] == "+"] == ["+++ b/src/one.cpp", "+added", "+edited"]
+    (sandbox.tree.src / "src/one.cpp").unlink()
+    assert "--- a/src/one.cpp\n+++ /dev/null\n" in sandbox.tree.diff(["src/one.cpp"])
+    (sandbox.tree.src / "empty").mkdir()
+    for name in ("src/three.cpp", "empty"):
+        with pytest.raises(SystemExit):
+            sandbox.tree.diff([name])
+        assert f"found '{name}'; name it by its path in there" in capsys.readouterr().err
+
+
 def test_a_file_is_patched_or_overlaid_not_both(sandbox, capsys):
     (sandbox.patches / "0001-add.patch").write_text(ADD_LINE)
     (sandbox.overlay / "src").mkdir()

@@ -7,7 +7,7 @@ set -eu
 deadline=$(($(date +%s) + 600))
 
 alone() {
-  until said=$(DEBIAN_FRONTEND=noninteractive "$@" 2>&1); do
+  until said=$(LC_ALL=C DEBIAN_FRONTEND=noninteractive "$@" 2>&1); do # in English, which is looked for
     case $said in
       *'Could not get lock'* | *'Unable to lock'*) ;;
       *) deadline=0 ;;

@@ -349,17 +349,17 @@ def test_a_cache_that_tools_cannot_take_is_told_first(value):
 BUSY = """#!/bin/sh
 echo "$*" >> {log}
 [ "$(grep -c . {log})" -gt {times} ] && exit 0
-echo "E: {says}"
+[ "$LC_ALL" = C ] && echo "E: {says}" || echo "E: Etwas ging schief"
 exit 100
 """
 
 
 @pytest.mark.parametrize(("says", "times", "asked"), [("Could not get lock /var", 2, 4), ("no such package", 9, 1)])
 def test_another_apt_is_waited_for(says, times, asked, tmp_path):
-    """That of a second clone, or the machine's daily one; what else goes wrong is told at once."""
+    """That of a second clone, or the machine's daily one, in any language; what else goes wrong is told at once."""
     (tmp_path / "apt-get").write_text(BUSY.format(log=tmp_path / "log", says=says, times=times))
     (tmp_path / "apt-get").chmod(0o755)
-    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    env = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "LC_ALL": "de_DE.UTF-8"}
     command = [ROOT / "tools/apt_install.sh", "one", "two"]
     done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
     lines = (tmp_path / "log").read_text().splitlines()

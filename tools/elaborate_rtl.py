@@ -15,7 +15,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from common import exclusive, fail, say
+from common import exclusive, fail, say, write_whole
 from kept import DIGESTS, Kept, key_of_sources
 
 CACHED = 24  # presets in the cache; each is 2 MB
@@ -48,15 +48,17 @@ def elaborate(folders, command, log):
 
 def put(made, folder):
     """Replace what an elaboration made in `folder`, and nothing else there. filelist.f, which make looks at, comes
-    last."""
+    last, and whole: make keeps what is there of it."""
     for old in (folder / "filelist.f", *folder.glob("*.sv")):
         old.unlink(missing_ok=True)
     shutil.rmtree(folder / "verification", ignore_errors=True)
     files = [path for path in made.rglob("*") if path.is_file() and path.name != DIGESTS]
-    for path in sorted(files, key=lambda path: path.name == "filelist.f"):
+    for path in files:
         to = folder / path.relative_to(made)
         to.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(path, to)
+        if path.name != "filelist.f":
+            shutil.copyfile(path, to)
+    write_whole(folder / "filelist.f", (made / "filelist.f").read_bytes())
 
 
 def main():

@@ -3,9 +3,11 @@
 
 import errno
 import os
+import resource
 import subprocess
 import sys
 
+import elaborate_rtl
 import kept
 import pytest
 from common import ROOT
@@ -158,6 +160,26 @@ def test_presets_are_kept_when_all_are_made(elaborate, tmp_path):
     assert not (tmp_path / "small/filelist.f").exists() and list((tmp_path / "cache/rtl").iterdir()) == []
     done, runs = elaborate(tmp_path / "small", "one")
     assert (done.returncode, runs) == (0, 2), done.stderr
+
+
+def test_a_list_of_files_that_found_no_room_is_not_there(tmp_path):
+    """An empty one was new, so make went on with it."""
+    made, folder = tmp_path / "made", tmp_path / "small"
+    for path in (made, folder):
+        path.mkdir()
+        (path / "Top.sv").write_text("one")
+        (path / "filelist.f").write_text("Top.sv\n" * 2000)
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (4096, limits[1]))
+    try:
+        with pytest.raises(OSError, match="File too large"):
+            elaborate_rtl.put(made, folder)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    assert (folder / "Top.sv").exists() and not (folder / "filelist.f").exists()
+    elaborate_rtl.put(made, folder)
+    assert (folder / "filelist.f").read_text() == (made / "filelist.f").read_text()
+    assert sorted(path.name for path in folder.iterdir()) == ["Top.sv", "filelist.f"]
 
 
 @pytest.mark.parametrize(

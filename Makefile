@@ -77,6 +77,9 @@ JDK := build/jdk/image
 # First in the command of a step that two makes in one clone must not take at once; as `exclusive` of tools/common.py.
 one_at_a_time = mkdir -p build/locks; exec 9> build/locks/$(1); \
   flock -n 9 || { echo "waiting for another process in '$(1)'" >&2; flock 9; };
+# First in a recipe of one line, of a file that several targets need, each under its own lock or none: whoever waited finds
+# it made. Such a recipe starts no make: who holds this lock waits for no other one.
+made_once = $(call one_at_a_time,rtl-tools) [ ! -e $@ ] || [ -n "$$(find $^ -newer $@ -print -quit)" ] || exit 0;
 # A line that names MAKE is executed under make -n, too, in folders that nobody has made; this ends it.
 unless_dry = $(if $(findstring n,$(filter-out --%,-$(firstword $(MAKEFLAGS)))),exit 0;)
 

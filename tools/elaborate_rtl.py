@@ -10,6 +10,7 @@ COMMAND starts.
 
 import argparse
 import contextlib
+import filecmp
 import re
 import shutil
 import subprocess
@@ -35,7 +36,8 @@ def elaborate(folders, command, log):
     say(f"rtl: elaborating {presets}")
     with open(log, "w") as file:
         arguments = [str(argument) for pair in folders.items() for argument in pair]
-        done = subprocess.run([*command, *arguments], stdout=file, stderr=subprocess.STDOUT)
+        with exclusive("mill"):  # unit_tests.py starts it in the same folder
+            done = subprocess.run([*command, *arguments], stdout=file, stderr=subprocess.STDOUT)
     text = log.read_text(errors="replace")
     if done.returncode:
         fail(f"elaborating {presets} failed; see {log}\n{text.rstrip()}")
@@ -46,18 +48,33 @@ def elaborate(folders, command, log):
             fail(f"expected filelist.f from elaborating {preset}, found none; see {log}")
 
 
+def files_of(made):
+    return [path.relative_to(made) for path in made.rglob("*") if path.is_file() and path.name != DIGESTS]
+
+
+def is_current(made, folder, sources):
+    """Whether `folder` has what was made, and filelist.f is no older than the sources: another make has put it there,
+    and may be reading it."""
+    listed, names = folder / "filelist.f", files_of(made)
+    there = [path for path in (*folder.glob("*.sv"), *folder.glob("verification/**/*")) if path.is_file()]
+    return (
+        listed.is_file()
+        and listed.stat().st_mtime_ns >= max(path.stat().st_mtime_ns for path in sources)
+        and all(path.relative_to(folder) in names for path in there)
+        and all((folder / name).is_file() and filecmp.cmp(made / name, folder / name, shallow=False) for name in names)
+    )
+
+
 def put(made, folder):
     """Replace what an elaboration made in `folder`, and nothing else there. filelist.f, which make looks at, comes
     last, and whole: make keeps what is there of it."""
     for old in (folder / "filelist.f", *folder.glob("*.sv")):
         old.unlink(missing_ok=True)
     shutil.rmtree(folder / "verification", ignore_errors=True)
-    files = [path for path in made.rglob("*") if path.is_file() and path.name != DIGESTS]
-    for path in files:
-        to = folder / path.relative_to(made)
-        to.parent.mkdir(parents=True, exist_ok=True)
-        if path.name != "filelist.f":
-            shutil.copyfile(path, to)
+    for name in files_of(made):
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        if name.name != "filelist.f":
+            shutil.copyfile(made / name, folder / name)
     write_whole(folder / "filelist.f", (made / "filelist.f").read_bytes())
 
 
@@ -88,7 +105,8 @@ def main():
                 if any(digest != wanted(preset) for preset, digest in keys.items()):
                     fail("expected sources that stay as they are during elaboration, found them edited; start again")
             found = kept.folder / keys[args.preset]
-        put(found, args.folder)
+        if not is_current(found, args.folder, [*args.sources, Path(__file__)]):
+            put(found, args.folder)
 
 
 if __name__ == "__main__":

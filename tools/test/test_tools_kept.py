@@ -91,6 +91,7 @@ def test_what_another_user_keeps_is_used(store, monkeypatch):
 
 ELABORATOR = """#!/bin/sh
 echo run >> {count}
+flock -n {root}/build/locks/mill true && exit 7
 echo "{said}"
 while [ $# -gt 0 ]; do
   cp {source} $2/Top.sv
@@ -113,7 +114,7 @@ def elaborate(tmp_path):
     def run(folder, text, said="", status=0, preset="small", together=()):
         source.write_text(text)
         script = tmp_path / "elaborate"
-        script.write_text(ELABORATOR.format(count=runs, said=said, source=source, status=status))
+        script.write_text(ELABORATOR.format(root=ROOT, count=runs, said=said, source=source, status=status))
         script.chmod(0o755)
         done = subprocess.run(
             [sys.executable, ROOT / "tools/elaborate_rtl.py", preset, folder, *(f"--together={p}" for p in together),
@@ -140,6 +141,31 @@ def test_the_same_sources_are_elaborated_once(elaborate, tmp_path):
     assert (second / "Top.sv").read_text() == "one"
     done, runs = elaborate(second, "two")
     assert (done.returncode, runs, (second / "Top.sv").read_text()) == (0, 2, "two")
+
+
+def test_what_another_make_has_put_there_stays(elaborate, tmp_path):
+    """It may be reading that. Older than the sources, or of others, it is replaced."""
+    folder = tmp_path / "small"
+
+    def replaced(text, time=4e9):
+        listed = folder / "filelist.f"
+        os.utime(listed, (time, time))
+        done, _ = elaborate(folder, text)
+        assert done.returncode == 0 and (folder / "Top.sv").read_text() == text, done.stderr
+        return listed.stat().st_mtime != time
+
+    assert elaborate(folder, "one")[0].returncode == 0
+    assert not replaced("one")
+    (folder / "obj").mkdir()
+    (folder / "obj/ready").write_text("")
+    assert not replaced("one")
+    for name in ("Gone.sv", "verification/assert/Gone.sv"):
+        (folder / name).write_text("old")
+        assert replaced("one") and not (folder / name).exists()
+    (folder / "verification/assert/Top.sv").write_text("cut")
+    assert replaced("one")
+    assert replaced("one", time=1)
+    assert replaced("two")
 
 
 def test_presets_are_elaborated_together(elaborate, tmp_path):

@@ -51,6 +51,39 @@ def test_a_second_make_waits(words, step):
     assert second.returncode == 0
 
 
+FETCH = """#!/bin/sh
+case "$*" in
+  "-m venv"*) mkdir -p "$4/bin"; ln -sf /bin/true "$4/bin/pip" ;;
+  *dependency:copy*) touch "${{5#*=}}/mill-dist-${{4##*:}}.jar" ;;
+  *mdep.outputFile*) touch "${{6#*=}}" ;;
+  *) exec {python} "$@" ;;
+esac
+echo >> {log}
+"""
+
+
+@pytest.mark.parametrize("made", ["venv/ready", "tools/mill", "tools/scalafmt/classpath"])
+def test_what_several_targets_need_is_made_once(made, tmp_path):
+    """By whichever comes first: a second one emptied the folder of the Verilator that the first one ran."""
+    tools, log = tmp_path / "bin", tmp_path / "log"
+    tools.mkdir()
+    for name in ("python3", "mvn"):
+        (tools / name).write_text(FETCH.format(python=sys.executable, log=log))
+        (tools / name).chmod(0o755)
+    words = ["-o", "setup", f"{tmp_path}/{made}", f"RTL_VENV={tmp_path}/venv", f"RTL_TOOLS={tmp_path}/tools"]
+    (ROOT / "build/locks").mkdir(parents=True, exist_ok=True)
+    with open(ROOT / "build/locks/rtl-tools", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        both = [make(*words, PATH=f"{tools}:{os.environ['PATH']}") for _ in range(2)]
+        waited = [any("waiting for another process in 'rtl-tools'" in line for line in one.stderr) for one in both]
+    said = [one.communicate(timeout=60) for one in both]
+    assert [one.returncode for one in both] == [0, 0], said
+    assert waited == [True, True] and len(log.read_text().splitlines()) == 1
+    again = make(*words, PATH=f"{tools}:{os.environ['PATH']}")
+    again.communicate(timeout=60)
+    assert again.returncode == 0 and len(log.read_text().splitlines()) == 1
+
+
 @pytest.mark.parametrize(
     "name",
     ["a clone", " ", "10%", "a:b", "it's", 'a"b', "a&b", "a;b", "a$b", "a$$b", "a#b", "(a)", "a)", "a(", "{a}", "[a]"]

@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Unit tests of the tracer's blocks are compiled once for the same sources, and what runs them is believed."""
+"""Unit tests of the tracer's blocks are compiled once for the same sources, by the one Mill of a clone, and what runs
+them is believed."""
 
 import os
 import subprocess
@@ -12,6 +13,7 @@ from common import ROOT
 SOURCE = ROOT / "build" / "test-units" / "BlockTest.scala"
 MILL = """#!/bin/sh
 echo compiled >> {folder}/runs
+flock -n {root}/build/locks/mill true && exit 7
 mkdir -p {out}/tracer/compile.dest/classes {out}/tracer/test/compile.dest/classes
 cp {source} {out}/tracer/test/compile.dest/classes/BlockTest.class
 touch {out}/tracer/compile.dest/classes/Block.class
@@ -35,7 +37,7 @@ def unit_tests(tmp_path):
     (tmp_path / "library.jar").write_text("")
     (tmp_path / "runs").write_text("")
     for name, text in (
-        ("mill", MILL.format(folder=tmp_path, out=tmp_path / "out", source=SOURCE)),
+        ("mill", MILL.format(root=ROOT, folder=tmp_path, out=tmp_path / "out", source=SOURCE)),
         ("java", JAVA),
     ):
         (programs / name).write_text(text)

@@ -34,6 +34,14 @@ def java():
 
 
 @pytest.fixture(scope="session")
+def stock_jdk():
+    try:
+        return jvm_harness.stock_jdk_folder()
+    except LookupError as error:
+        pytest.fail(str(error), pytrace=False)
+
+
+@pytest.fixture(scope="session")
 def device_program():
     program = jvm_harness.device_program()
     if not program.exists():
@@ -50,11 +58,11 @@ def rogue_program():
 
 
 @pytest.fixture(scope="session")
-def classes(tmp_path_factory):
+def classes(tmp_path_factory, request):
     folder = tmp_path_factory.mktemp("classes")
     javac = jvm_harness.jdk_folder() / "bin/javac"
     if not javac.exists():
-        javac = jvm_harness.stock_jdk_folder() / "bin/javac"
+        javac = request.getfixturevalue("stock_jdk") / "bin/javac"
     jvm_harness.compile_programs(javac, folder)
     return folder
 

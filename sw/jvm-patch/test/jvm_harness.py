@@ -405,12 +405,22 @@ def jdk_folder():
 
 
 def stock_jdk_folder():
-    """The unpatched build, or the machine's own JDK 17."""
+    """The unpatched build, or the machine's own JDK 17; LookupError tells what there is instead."""
     built = ROOT / "build/jdk/stock-image"
     if (built / "bin/java").exists():
         return built
-    java = shutil.which("java")
-    return Path(java).resolve().parents[1] if java else None
+    java, found = shutil.which("java"), "none"
+    if java:
+        said = subprocess.run([java, "-version"], capture_output=True, text=True, errors="replace")
+        version = re.search(r'version "((\d+)[^"]*)"', said.stderr)
+        folder = Path(java).resolve().parents[1]
+        if said.returncode or not version:
+            found = f"{java} that tells no release (status {said.returncode})"
+        elif version[2] == "17" and (folder / "bin/java").exists():
+            return folder
+        else:
+            found = f"{java} of release {version[1]}"
+    raise LookupError(f"expected an unpatched JDK 17 at {built} or in PATH, found {found}; run 'make jdk-stock'")
 
 
 def device_program():

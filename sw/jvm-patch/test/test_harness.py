@@ -51,6 +51,44 @@ REMARK = line("gc", "Pause Remark 10M->10M(64M) 1.234ms", 7)
 GOOD = [record("Trace", TRACE), REMARK, record("Verify", VERIFY)]
 
 
+JAVA = """#!/bin/sh
+echo 'openjdk version "{version}" 2024-01-16' >&2
+exit {status}
+"""
+
+
+@pytest.mark.parametrize(
+    ("version", "status", "found"),
+    [("17", 0, None), ("17.0.19", 0, None), ("21.0.2", 0, "of release 21.0.2"), ("1.8.0_17", 0, "of release 1.8.0_17")]
+    + [
+        ("17.0.2", 1, "that tells no release (status 1)"),
+        ('"', 0, "that tells no release (status 0)"),
+        (None, 0, "none"),
+    ],
+)
+def test_the_unpatched_jdk_is_of_the_patched_one_s_release(version, status, found, tmp_path, monkeypatch):
+    """Another one told nothing of a program, and where there was none, all tests ended with a TypeError."""
+    java = tmp_path / "bin/java"
+    java.parent.mkdir()
+    if version is not None:
+        java.write_text(JAVA.format(version=version, status=status))
+        java.chmod(0o755)
+    monkeypatch.setattr(jvm_harness, "ROOT", tmp_path)
+    monkeypatch.setenv("PATH", str(java.parent))
+    if found is None:
+        assert jvm_harness.stock_jdk_folder() == tmp_path
+        return
+    with pytest.raises(LookupError) as told:
+        jvm_harness.stock_jdk_folder()
+    found = found if version is None else f"{java} {found}"
+    built = tmp_path / "build/jdk/stock-image"
+    expected = f"expected an unpatched JDK 17 at {built} or in PATH, found {found}; run 'make jdk-stock'"
+    assert str(told.value) == expected
+    (built / "bin").mkdir(parents=True)
+    (built / "bin/java").touch()
+    assert jvm_harness.stock_jdk_folder() == built
+
+
 def test_a_good_run_passes():
     result = result_of(*GOOD)
     jvm_harness.check_ok(result)

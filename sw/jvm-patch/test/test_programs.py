@@ -120,14 +120,11 @@ def test_exit_in_mid_cycle(how, micros, java, device, classes, runs, tmp_path):
     assert device.alive(), f"the device process ended; see {device.log.name}"
 
 
-STOCK = jvm_harness.stock_jdk_folder()
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("options", [SETS["plain"], SETS["g1-verify"]], ids=lambda o: o.name)
-def test_programs_are_right_on_the_unpatched_jdk(name, options, classes, runs, tmp_path):
+def test_programs_are_right_on_the_unpatched_jdk(name, options, stock_jdk, classes, runs, tmp_path):
     """A program that fails here says nothing about the offload."""
     arguments = [*flags_for(PROGRAMS[name], options), "-cp", classes, name, *options.arguments]
-    result = runs(STOCK / "bin/java", arguments, tmp_path, patched=False).finish(90 * options.seconds_factor)
+    result = runs(stock_jdk / "bin/java", arguments, tmp_path, patched=False).finish(90 * options.seconds_factor)
     jvm_harness.check_ok(result)

@@ -8,14 +8,17 @@ of SOURCES and of the compiler.
     --compiler PROGRAM -- COMMAND...
 
 activity: which variables change in which cycles, and their names, which the recorder's folder has, for
-sim/rtl/gate_model.py. profile: how often what is executed, for clang.
+sim/rtl/gate_model.py. profile: how often what is executed, for clang; one that has not what this takes is told, with
+status 3 (rtl_refused of sim/rtl/simulations.mk).
 """
 
 import argparse
 import lzma
 import os
+import re
 import shutil
 import subprocess
+import sys
 import tempfile
 from pathlib import Path
 
@@ -24,6 +27,7 @@ from kept import Kept, key_of
 
 CACHED = 8  # records of each kind in the cache; each is 2 MB at most
 ACTIVITY, NAMES, PROFILE = "activity", "activity.names", "profile.profdata"
+REFUSED = 3
 
 
 def trace(args, **environment):
@@ -52,16 +56,31 @@ def said_by(*command):
     return done.stdout
 
 
+def profdata(compiler):
+    return said_by(compiler, "-print-prog-name=llvm-profdata").strip()
+
+
+def expect_profiles(compiler):
+    """What clang's profiles take is looked at before the tracer that records one is built."""
+    command = [compiler, "-fprofile-instr-generate", "-###", "-x", "c++", os.devnull]
+    plan = subprocess.run(command, capture_output=True, text=True).stderr
+    needed = [profdata(compiler), *re.findall(r'"([^"]*/libclang_rt\.profile[^"]*)"', plan)]
+    if missing := [name for name in needed if not (shutil.which(name) or Path(name).exists())]:
+        say(f"expected {missing[0]}, which a profile by {compiler} takes, found nothing; install it")
+        sys.exit(REFUSED)
+
+
 def record_activity(args, folder):
     trace(args, MERAPI_ACTIVITY=str(folder / ACTIVITY))
+    if not (folder / ACTIVITY).exists():
+        fail(f"expected a record of what changes in {args.preset}, found none after a trace; start again")
     shutil.copyfile(args.recorder / f"{args.preset}.{NAMES}", folder / NAMES)
 
 
 def record_profile(args, folder):
     counts = folder / "counts"
     trace(args, LLVM_PROFILE_FILE=str(counts))
-    merge = said_by(args.compiler, "-print-prog-name=llvm-profdata").strip()
-    said_by(merge, "merge", "-o", folder / PROFILE, counts)
+    said_by(profdata(args.compiler), "merge", "-o", folder / PROFILE, counts)
     counts.unlink()
 
 
@@ -89,6 +108,8 @@ def main():
         said = [args.preset, said_by(args.compiler, "--version")]
         wanted = key_of(said, [(path.name, path) for path in (*model, *args.sources, args.window)])
         if (found := kept.find(wanted)) is None:
+            if args.what == "profile":
+                expect_profiles(args.compiler)
             say(f"recording {SAID[args.what]} in {args.preset} during a trace")
             if subprocess.run(args.command).returncode:
                 fail(f"building the {args.preset} that records failed: {' '.join(args.command)}")

@@ -2,11 +2,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """Rewrites the C++ that Verilator made of a tracer, so that a cycle executes what has something to do and little else.
 
+  gate_model.py check FOLDER    whether the model is one of which this can be made; nothing is written
   gate_model.py record FOLDER   the model writes to the file that MERAPI_ACTIVITY names what changes when; of what, says
                                 FOLDER/activity.names
   gate_model.py gate FOLDER     parts are chosen by FOLDER/activity and FOLDER/activity.names
 
-What the model does is the same in every cycle: a record decides how fast it is.
+What the model does is the same in every cycle: a record decides how fast it is. A model that is not understood
+stays as it is; the status is 3 then (rtl_refused of simulations.mk).
 """
 
 import argparse
@@ -20,6 +22,7 @@ from unit_clusters import Costs, Record, label, parts_of
 from verilated_cpp import NotUnderstoodError
 
 ACTIVITY, NAMES = "activity", "activity.names"
+REFUSED = 3
 # Cycles of which one is recorded: a prime, since some things happen every so many cycles.
 PERIOD = 211
 RECORD = """\
@@ -31,15 +34,18 @@ void {owner}___record({owner}* vlSelf) {{
   if (file != nullptr && cycle++ % {period} == 0) {{
     uint8_t bits[{bytes}] = {{}};
     for (unsigned i = 0; i < {count}; i++) bits[i / 8] |= (vlSelf->gate_changes[i] != 0) << i % 8;
-    std::fwrite(bits, 1, sizeof bits, file);
-    std::fflush(file);
+    if (std::fwrite(bits, 1, sizeof bits, file) != sizeof bits || std::fflush(file) != 0) {{
+      std::perror("what changes is not recorded");
+      std::_Exit(1);
+    }}
   }}
   std::memset(vlSelf->gate_changes, 0, sizeof vlSelf->gate_changes);
 }}
 """
 
 
-def rewrite(model: Model, code: Code) -> None:
+def rewritten(model: Model, code: Code) -> dict[Path, str]:
+    """The texts of the model's files; they are written when all of them are known."""
     owner = model.owner
     functions = code.functions()
     added, moved = code.members()
@@ -71,16 +77,19 @@ def rewrite(model: Model, code: Code) -> None:
     texts = {path: text.replace(first, top, 1) for path, text in texts.items()}
     for piece in pieces:
         texts[min(texts, key=lambda path: len(texts[path]))] += piece + "\n"
-    # Nothing was written before all of it is known: what is refused stays as Verilator wrote it.
     texts[model.header] = header
+    texts[model.folder / "gates.h"] = (Path(__file__).parent / "gates.h").read_text()
+    return texts
+
+
+def write(texts: dict[Path, str]) -> None:
     for path, text in texts.items():
         path.write_text(text)
-    (model.folder / "gates.h").write_text((Path(__file__).parent / "gates.h").read_text())
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("how", choices=("record", "gate"))
+    parser.add_argument("how", choices=("check", "record", "gate"))
     parser.add_argument("folder", type=Path, help="what Verilator has written")
     for name, value in Costs()._asdict().items():
         parser.add_argument(f"--{name}", type=float, default=value, help=f"of parts (unit_clusters.py), {value:g}")
@@ -89,19 +98,21 @@ def main() -> int:
         model = Model(given.folder)
         units, after = whole_units(model)
         total = sum(unit.cost for unit in units)
-        if given.how == "record":
+        if given.how != "gate":
             code = Code(model, units, after, [], {}, recording=True)
-            rewrite(model, code)
-            (given.folder / NAMES).write_text("".join(f"{label(v)}\n" for v in code.names))
+            texts = rewritten(model, code)
+            if given.how == "record":
+                write(texts)
+                (given.folder / NAMES).write_text("".join(f"{label(v)}\n" for v in code.names))
             print(f"{len(units)} units, {len(code.names)} variables")
             return 0
         record = Record.read(given.folder / ACTIVITY, (given.folder / NAMES).read_text().splitlines())
         parts = parts_of(units, after, record, Costs(*(getattr(given, name) for name in Costs._fields)))
         code = Code(model, units, after, parts, record.rates)
-        rewrite(model, code)
+        write(rewritten(model, code))
     except (NotUnderstoodError, ValueError, OSError) as error:
         print(f"gate_model: {error}", file=sys.stderr)
-        return 1
+        return REFUSED if isinstance(error, NotUnderstoodError) else 1
     in_parts = sum(part.cost for part in parts)
     executed = total - in_parts + sum(part.cost * part.rate for part in parts)
     print(f"{len(units)} units of {total:.0f} instructions, {len(parts)} parts, {executed:.0f} executed in a cycle")

@@ -71,6 +71,8 @@ class Model:
                 called = [s.it.function for s in inner]
             case _:
                 raise NotUnderstoodError("expected calls under the clock's condition")
+        if others := [name for name in called if name not in found]:
+            raise NotUnderstoodError(f"no {others[0]}")
         self.functions: list[Function] = [found[name] for name in called]
         self.settles = found.get(f"{self.owner}___ico_sequent__TOP__0")
         if any(name.startswith(f"{self.owner}___ico_sequent") and not name.endswith("TOP__0") for name in found):

@@ -70,12 +70,21 @@ rtl_record = python3 tools/rtl_record.py $(1) $$* $$(@D) --sources $(2) --window
   --replay build/native/bin/merapi-replay --recorder $(RTL_BUILD)/recorder/$(3) --compiler $(RTL_FAST_CXX) -- \
   env -u MAKEFLAGS $$(rtl_make) --no-print-directory rtl-recorder RTL_RECORDER=$$*:$(3) RTL_BUILD=$(RTL_BUILD) \
   RTL_FAST_CXX=$(RTL_FAST_CXX) 'RTL_FAST_FLAGS=$(RTL_FAST_FLAGS)'
-rtl_gated = { $(call rtl_record,activity,$(rtl_gating),recording) && $(RTL_VENV)/bin/python sim/rtl/gate_model.py gate $$(@D); } \
-  > $$(@D)/gates.log 2>&1 || echo "rtl: $$* is simulated as Verilator wrote it, slowly; $$(@D)/gates.log says why"
+# Status of gate_model.py and rtl_record.py for what cannot be done with this model or compiler, however often one tries: the
+# simulation is slower without it. What else fails (a full disk, a program that was killed) ends make, and the next one tries again.
+rtl_refused := 3
+# $(1): what is done, $(2): its log, $(3): what is said of the preset when it cannot be done. It stands in an `if` of make:
+# no commas, and brackets by pairs.
+rtl_unless_refused = status=0; { $(1); } > $(2) 2>&1 || status=$$$$?; \
+  if [ $$$$status = $(rtl_refused) ]; then echo "rtl: $$* is $(strip $(3)); $(2) says why"; \
+  elif [ $$$$status != 0 ]; then tail -n 20 $(2); \
+    echo "rtl: expected $$* made faster by a recorded trace and found the failure above; see $(2) and start again" >&2; exit 1; fi
+rtl_gated = $(call rtl_unless_refused,$(RTL_VENV)/bin/python sim/rtl/gate_model.py check $$(@D) \
+  && $(call rtl_record,activity,$(rtl_gating),recording) && $(RTL_VENV)/bin/python sim/rtl/gate_model.py gate $$(@D),$$(@D)/gates.log,\
+  simulated as Verilator wrote it and slow)
 # Of presets whose traces are short.
 rtl_profiled = $$(if $$(filter sim-small ddr4-1ch,$$*),$$(if $$(findstring clang,$$(RTL_FAST_CXX)), \
-  $(call rtl_record,profile,,profiling) > $$(@D)/profile.log 2>&1 \
-  || echo "rtl: $$* is compiled without a profile; $$(@D)/profile.log says why",:),:)
+  $(call rtl_unless_refused,$(call rtl_record,profile,,profiling),$$(@D)/profile.log,compiled without a profile),:),:)
 rtl_use_of_profile = $$$$([ ! -e $$(@D)/profile.profdata ] || echo -fprofile-instr-use=profile.profdata)
 rtl_as_fast = { if $$(rtl_has_one_lane); then $(rtl_gated); else $(rtl_shared); fi; } \
   && python3 sim/rtl/plain_evaluation.py $$(@D) && { $(rtl_profiled); }

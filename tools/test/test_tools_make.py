@@ -465,6 +465,71 @@ def test_what_a_target_needs_is_elaborated_together(words, expected):
     assert runs and set(runs[0]) == expected
 
 
+# What makes a simulation: each says what it is, and ends with the status that it is told.
+MAKERS = {
+    "perl": "printf 'libVsim_small.a libverilated.a: ;\\n' > {folder}/rtl/sim-small/fast/Vsim_small.mk",
+    "python3": """\
+case "$*" in
+  *rtl_record.py*) echo "$2 said this"; eval "exit \\${{$2:-0}}" ;;
+  *plain_evaluation.py*) ;;
+  *) exec {python} "$@" ;;
+esac""",
+    "venv/bin/python": """\
+case "$*" in
+  *gate_model.py*) echo "$2 said this"; eval "exit \\${{$2:-0}}" ;;
+  *) echo {folder} ;;
+esac""",
+}
+
+
+@pytest.fixture
+def fast_simulation(tmp_path):
+    """Makes the simulation of sim-small by programs that end as they are told; gives what make says, or None if it made
+    none."""
+    preset = tmp_path / "rtl/sim-small"
+    for path in (preset, tmp_path / "venv/bin", tmp_path / "tools"):
+        path.mkdir(parents=True)
+    (preset / "preset.json").write_text('{"lanes": 1, "contexts": 1}')
+    for name, text in MAKERS.items():
+        (tmp_path / name).write_text("#!/bin/sh\n" + text.format(folder=tmp_path, python=sys.executable) + "\n")
+        (tmp_path / name).chmod(0o755)
+    old = [preset / "filelist.f", tmp_path / "venv/ready", tmp_path / "tools/dramsim3"]
+    for path in old:
+        path.touch()
+    words = [word for name in (*old, "native", "setup") for word in ("-o", str(name))]
+    words += [f"RTL_{name.upper()}={tmp_path}/{name}" for name in ("venv", "tools")] + [f"RTL_BUILD={tmp_path}/rtl"]
+
+    def run(**ends):
+        ready = preset / "fast/ready"
+        ready.unlink(missing_ok=True)
+        done = make("-s", *words, str(ready), PATH=f"{tmp_path}:{os.environ['PATH']}", **ends)
+        out, err = done.communicate(timeout=60)
+        assert (done.returncode == 0) == ready.exists(), err
+        return done.returncode == 0, out + err
+
+    return run
+
+
+def test_what_cannot_be_done_leaves_a_simulation_slower(fast_simulation):
+    for ends, said in (
+        ({}, None),
+        ({"check": "3"}, "is simulated as Verilator wrote it and slow; "),
+        ({"gate": "3"}, "is simulated as Verilator wrote it and slow; "),
+        ({"profile": "3"}, "is compiled without a profile; "),
+    ):
+        made, text = fast_simulation(**ends)
+        assert made and ("says why" in text) == bool(said) and (said or "") in text, text
+
+
+@pytest.mark.parametrize("step", ["check", "activity", "gate", "profile"])
+@pytest.mark.parametrize("status", ["1", "2", "137"])
+def test_what_fails_in_passing_leaves_no_simulation(step, status, fast_simulation):
+    """It was made all the same, slower for good."""
+    made, text = fast_simulation(**{step: status})
+    assert not made and f"{step} said this\n" in text and "found the failure above; see " in text
+    assert fast_simulation()[0]
+
+
 @pytest.mark.parametrize(("home", "passed"), [("gone", ""), ("", ""), ("jdk", "jdk")])
 def test_a_stale_java_home_is_nobody_s(home, passed, tmp_path):
     (tmp_path / "jdk/bin").mkdir(parents=True)

@@ -14,6 +14,7 @@ COMPILER = """\
 case $1 in
   --version) echo "{version}" ;;
   -print-prog-name=llvm-profdata) echo "{merge}" ;;
+  -fprofile-instr-generate) echo '"/usr/bin/ld" "{library}" "-lc"' >&2 ;;
 esac
 """
 REPLAY = """\
@@ -44,14 +45,15 @@ class Place:
         program(folder / "replay", REPLAY)
         self.built = folder / "built"
 
-    def compiler(self, version, merge="merge"):
-        program(self.folder / "clang", COMPILER.format(version=version, merge=self.folder / merge))
+    def compiler(self, version, library="libm.so"):
+        text = COMPILER.format(version=version, merge=self.folder / "merge", library=library)
+        program(self.folder / "clang", text)
 
-    def record(self, what, *sources):
+    def record(self, what, *sources, building="true"):
         words = [sys.executable, SCRIPT, what, "small", self.model, "--sources", *sources]
         words += ["--window", self.folder / "window.xz", "--replay", self.folder / "replay"]
         words += ["--recorder", self.folder / "recorder", "--compiler", self.folder / "clang"]
-        words += ["--", "sh", "-c", f"echo >> {self.built}"]
+        words += ["--", "sh", "-c", f"echo >> {self.built}; {building}"]
         home = {**os.environ, "MERAPI_CACHE": str(self.folder / "cache")}
         return subprocess.run(words, capture_output=True, text=True, env=home, check=False)
 
@@ -100,14 +102,40 @@ def test_of_another_model_compiler_or_source_it_is_made_anew(place, what):
         assert place.builds() == count
 
 
-def test_a_compiler_without_profiles_is_told(place):
-    place.compiler("14", merge="not-there")
+@pytest.mark.parametrize("lacks", ["merge", "libclang_rt.profile-x86_64.a"])
+def test_a_compiler_without_profiles_is_told(place, lacks):
+    """Before the tracer is built that could not be linked, with a status of its own: slower is all that it costs."""
+    library = place.folder / "libclang_rt.profile-x86_64.a"
+    library.touch()
+    place.compiler("14", library=library)
+    (place.folder / lacks).rename(place.folder / "elsewhere")
     done = place.record("profile")
-    assert done.returncode == 1 and f"{place.folder}/not-there: No such file" in done.stderr
-    assert not (place.model / "profile.profdata").exists()
-    place.compiler("14")
-    assert place.record("profile").returncode == 0  # nothing was kept of it
+    assert done.returncode == 3 and f"expected {place.folder / lacks}, which a profile by " in done.stdout
+    assert place.builds() == 0 and not (place.model / "profile.profdata").exists()
+    (place.folder / "elsewhere").rename(place.folder / lacks)
+    assert place.record("profile").returncode == 0
     assert (place.model / "profile.profdata").read_text() == "recorded\n"
+
+
+def test_profiles_that_cannot_be_merged_are_told(place):
+    program(place.folder / "merge", "echo No space left on device >&2; exit 1")
+    done = place.record("profile")
+    assert done.returncode == 1 and "No space left on device" in done.stderr
+    program(place.folder / "merge", 'cp "$4" "$3"')
+    assert place.record("profile").returncode == 0  # nothing was kept of it
+
+
+def test_a_trace_without_a_record_is_told(place):
+    program(place.folder / "replay", "true")
+    done = place.record("activity")
+    assert done.returncode == 1 and "expected a record of what changes in small, found none" in done.stderr
+    program(place.folder / "replay", REPLAY)
+    assert place.record("activity").returncode == 0
+
+
+def test_a_tracer_that_cannot_be_built_is_told(place):
+    done = place.record("activity", building="exit 3")
+    assert done.returncode == 1 and "building the small that records failed" in done.stderr
 
 
 def test_a_trace_that_fails_is_told(place):

@@ -15,6 +15,8 @@ ROOT = Path(__file__).resolve().parents[3]
 SOURCES = ROOT / "sim" / "rtl"
 PYTHON = ROOT / "build" / "venv-rtl" / "bin" / "python"
 MODEL = Path(__file__).resolve().parent
+# What simulations.mk goes on without.
+REFUSED = 3
 
 
 def command(*words, check=True, at=None, **environment):
@@ -163,6 +165,21 @@ def test_a_record_that_is_too_short_is_told(recorded, tmp_path, bytes_):
     assert files == {f: f.read_bytes() for f in folder.iterdir()}
 
 
+def test_a_check_writes_nothing(tmp_path):
+    folder = tmp_path / "model"
+    verilated(folder)
+    files = {f: f.read_bytes() for f in folder.iterdir()}
+    assert "variables" in gate("check", folder).stdout
+    assert files == {f: f.read_bytes() for f in folder.iterdir()}
+
+
+def test_a_record_that_finds_no_room_ends_the_program(recorded, tmp_path):
+    """A part of it was one, too, and was kept."""
+    model = recorded[0] / "recording" / "VTop"
+    done = command(model, check=False, MERAPI_ACTIVITY="/dev/full")
+    assert done.returncode == 1 and "what changes is not recorded: No space left on device" in done.stderr
+
+
 def test_what_is_refused_late_stays_as_it_was(recorded, tmp_path):
     """Another file than the first that is written is not what was expected."""
     folder = tmp_path / "gated"
@@ -173,14 +190,14 @@ def test_what_is_refused_late_stays_as_it_was(recorded, tmp_path):
         source.write_text(source.read_text().replace('#include "VTop__pch.h"', "#include <cstring>"))
     files = {f: f.read_bytes() for f in folder.iterdir()}
     done = gate("gate", folder, check=False)
-    assert done.returncode == 1 and "gate_model: expected #include" in done.stderr
+    assert done.returncode == REFUSED and "gate_model: expected #include" in done.stderr
     assert files == {f: f.read_bytes() for f in folder.iterdir()}
 
 
-@pytest.mark.parametrize("how", ["record", "gate"])
+@pytest.mark.parametrize("how", ["check", "record", "gate"])
 def test_a_folder_without_a_model_is_told(tmp_path, how):
     done = gate(how, tmp_path, check=False)
-    assert done.returncode == 1 and "gate_model: 0 classes of a root in" in done.stderr
+    assert done.returncode == REFUSED and "gate_model: 0 classes of a root in" in done.stderr
 
 
 def test_statements_that_are_not_known_leave_the_model_as_it_is(tmp_path):
@@ -193,8 +210,9 @@ def test_statements_that_are_not_known_leave_the_model_as_it_is(tmp_path):
     folder = tmp_path / "model"
     verilated(folder, top)
     files = {f: f.read_bytes() for f in folder.iterdir()}
-    done = gate("record", folder, check=False)
-    assert done.returncode == 1 and done.stderr.startswith("gate_model: ")
+    for how in ("check", "record"):
+        done = gate(how, folder, check=False)
+        assert done.returncode == REFUSED and done.stderr.startswith("gate_model: ")
     assert files == {f: f.read_bytes() for f in folder.iterdir()}
     done = command(PYTHON, SOURCES / "plain_evaluation.py", folder, check=False)
     assert done.returncode == 1 and "expected a clock that rises to be all that triggers" in done.stderr

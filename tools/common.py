@@ -54,7 +54,7 @@ sys.excepthook = tell
 
 
 def inputs():
-    """The recorded versions and checksums of everything taken from outside."""
+    """The recorded versions and checksums of the JDK and of the Java programs' libraries."""
     return tomllib.loads((ROOT / "tools/inputs.toml").read_text())
 
 

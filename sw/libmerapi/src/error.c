@@ -2,8 +2,10 @@
  *
  * Versions, names and error messages.
  */
+#include <limits.h>
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 #include "internal.h"
 
@@ -43,12 +45,50 @@ const char* merapi_kind_name(uint32_t kind) {
   return names[kind];
 }
 
+/* Does the byte go on with a character (UTF-8)? There are at most three such in one. */
+static bool goes_on(char byte) { return ((unsigned char)byte & 0xc0) == 0x80; }
+
+/* The place of the character that the byte at `at` is of. */
+static size_t character_at(const char* text, size_t at) {
+  for (int i = 0; i < 3 && at > 0 && goes_on(text[at]); i++) at--;
+  return at;
+}
+
+/* Makes the text at most `most` bytes long. What is long in a message is a path, which may be in it twice; what was
+ * found and what to do stand behind it. So the longest words lose their middle. */
+static void shorten(char* text, size_t most) {
+  static const char kLeftOut[] = "...";
+  enum { WORD_LEAST = 64, LEFT_OUT = sizeof kLeftOut - 1 };
+  for (size_t length = strlen(text); length > most; length = strlen(text)) {
+    size_t word = 0, bytes = 0;
+    for (size_t at = 0; at < length;) {
+      const size_t here = strcspn(text + at, " ");
+      if (here > bytes) word = at, bytes = here;
+      at += here + strspn(text + at + here, " ");
+    }
+    if (bytes <= WORD_LEAST) {
+      text[character_at(text, most)] = '\0';
+      return;
+    }
+    const size_t fitting = length - most < bytes ? bytes - (length - most) : 0;
+    const size_t kept = (fitting > WORD_LEAST ? fitting : WORD_LEAST) - LEFT_OUT;
+    const size_t head = character_at(text, word + kept / 2);
+    size_t tail = word + bytes - kept / 2;
+    for (int i = 0; i < 3 && goes_on(text[tail]); i++) tail++;
+    memmove(text + head + LEFT_OUT, text + tail, length - tail + 1);
+    memcpy(text + head, kLeftOut, LEFT_OUT);
+  }
+}
+
 int merapi_fail(struct merapi_error* error, int code, const char* format, ...) {
   if (error != NULL) {
+    char text[2 * PATH_MAX + sizeof error->message];
     va_list arguments;
     va_start(arguments, format);
-    vsnprintf(error->message, sizeof error->message, format, arguments);
+    vsnprintf(text, sizeof text, format, arguments);
     va_end(arguments);
+    shorten(text, sizeof error->message - 1);
+    memcpy(error->message, text, strlen(text) + 1);
   }
   return code;
 }

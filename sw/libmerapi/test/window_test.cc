@@ -13,6 +13,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <utility>
 #include <vector>
 
 #include "scripted_device.h"
@@ -44,6 +45,57 @@ class File : public ::testing::Test {
   std::string path_ = folder_ / "window";
   merapi_error error_{};
 };
+
+// The bytes of UTF-8 of which each is whole.
+size_t WholeCharacters(const std::string& text) {
+  size_t at = 0;
+  while (at < text.size()) {
+    const auto c = static_cast<unsigned char>(text[at]);
+    const size_t bytes = c < 0x80 ? 1 : (c & 0xe0) == 0xc0 ? 2 : (c & 0xf0) == 0xe0 ? 3 : 0;
+    if (bytes == 0 || at + bytes > text.size()) break;
+    for (size_t i = 1; i < bytes; i++)
+      if ((static_cast<unsigned char>(text[at + i]) & 0xc0) != 0x80) return at;
+    at += bytes;
+  }
+  return at;
+}
+
+// What was found and what to do stand behind the path, which may be as long as a path can be.
+TEST_F(File, MessagesOfLongPathsSayWhatToDo) {
+  for (const char* letter : {"p", "ü", "€"}) {
+    for (const size_t bytes : {50, 100, 440, 480, 1100, 3900}) {
+      for (size_t more = 0; more < 3; more++) {
+        std::filesystem::path folder = std::string(folder_ / "begin") + std::string(more, 'x');
+        std::string name;
+        while (folder.native().size() + name.size() < bytes) {
+          name += letter;
+          if (name.size() > 200) folder /= std::exchange(name, "");
+        }
+        std::filesystem::create_directories(folder);
+        path_ = folder / (name + "end");
+        merapi_window* window = nullptr;
+        ASSERT_EQ(Open(0, &window), -ENOENT);
+        const std::string absent = error_.message;
+        EXPECT_NE(absent.find("end, found: No such file or directory; "), std::string::npos) << absent;
+        EXPECT_EQ(WholeCharacters(absent), absent.size()) << absent;
+
+        ASSERT_EQ(Open(kMake, &window), 0) << error_.message;
+        ASSERT_EQ(merapi_attach(window, 1000000, &error_), -ENODEV);
+        merapi_close(window);
+        const std::string alone = error_.message, begin = std::string(folder_ / "begin") + std::string(more, 'x');
+        EXPECT_EQ(alone.rfind("expected a device that serves " + begin, 0), 0U) << alone;
+        EXPECT_NE(alone.find("end, found none; start merapi-device with --window " + begin), std::string::npos)
+            << alone;
+        EXPECT_EQ(alone.substr(alone.size() - 3), "end");
+        EXPECT_EQ(WholeCharacters(alone), alone.size()) << alone;
+        const bool whole = 78 + 2 * path_.size() < sizeof error_.message;
+        EXPECT_EQ(alone.find("...") == std::string::npos, whole) << alone;
+        EXPECT_GE(alone.size(), whole ? 78 + 2 * path_.size() : sizeof error_.message - 8)
+            << "more than need be is left out";
+      }
+    }
+  }
+}
 
 TEST_F(File, IsMadeAndReadBack) {
   merapi_window* window = nullptr;

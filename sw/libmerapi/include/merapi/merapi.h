@@ -30,13 +30,15 @@ extern "C" {
 
 #define MERAPI_API __attribute__((visibility("default")))
 
-/* Incremented when a function of this header changes its meaning. */
-#define MERAPI_ABI 1
+/* Incremented when a function or a structure of this header changes. */
+#define MERAPI_ABI 2
 
 struct merapi_window; /* opaque */
 
+/* What was expected, what was found and what to do, whole; of names that are too long for it (paths) the middle is left
+ * out. */
 struct merapi_error {
-  char message[256];
+  char message[1024];
 };
 
 /* ABI version of the loaded library (compare with MERAPI_ABI). */

@@ -63,7 +63,7 @@ static void make_plain(char* text) {
 }
 
 void G1MerapiTrace::report_fallback(const char* reason, const char* detail, bool abandoned) const {
-  char plain[320];
+  char plain[sizeof(merapi_error)];
   jio_snprintf(plain, sizeof(plain), "%s", detail);
   make_plain(plain);
   log_warning(gc, merapi)("Fallback {\"reason\":\"%s\",\"detail\":\"%s\",\"abandoned\":%s,\"gc_id\":%u}",

@@ -74,8 +74,15 @@ def default_program(rounds):
 
 
 def run_java(machine, command, log, seconds):
-    """Run java in the guest, showing its output and its traces. Returns (status, log)."""
+    """Run java in the guest, showing its output and its traces. Returns (status, log). OSError when its output cannot
+    be printed any more."""
     console, ended = host_run.Console(), threading.Event()
+
+    def show(line):
+        console.say(f"  | {line}")
+        if console.lost:
+            raise console.lost
+
     watcher = host_run.Watcher(log, console)
 
     def watch():
@@ -85,7 +92,7 @@ def run_java(machine, command, log, seconds):
     thread = threading.Thread(target=watch, daemon=True)
     thread.start()
     try:
-        status, _ = machine.run(shlex.join(command), seconds, lambda line: console.say(f"  | {line}"))
+        status, _ = machine.run(shlex.join(command), seconds, show)
     finally:
         ended.set()
         thread.join()
@@ -243,6 +250,8 @@ def main():
             return shell(args, out) if args.shell else run(args, out)
     except (DeviceError, GuestError) as error:
         fail(str(error))
+    except OSError as error:
+        return host_run.status_of_lost_output(error)
     except KeyboardInterrupt:
         print("qemu: stopped; the guest and its device were ended", file=sys.stderr)
         return 130

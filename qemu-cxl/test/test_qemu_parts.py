@@ -50,6 +50,44 @@ def guest(tmp_path):
     agent.close()
 
 
+NOBODY_READS = """
+import os, signal, sys, types
+from pathlib import Path
+import emulate
+signal.signal(signal.SIGPIPE, signal.SIG_IGN)  # as Python does
+emulate.check_inputs = emulate.prepare.ready = lambda *_: None
+told = []
+class Guest:
+    def run(self, command, seconds, on_line):
+        for number in range(1000):
+            on_line(f"line {number}")
+            told.append(number)
+        return 0, ""
+def run(args, out):
+    try:
+        return emulate.run_java(Guest(), ["java"], out / "jvm.log", 5)[0]
+    finally:
+        Path("told").write_text(str(len(told)))
+emulate.run = run
+sys.argv = ["emulate.py", "--folder", os.getcwd()]
+sys.exit(emulate.main())
+"""
+
+
+def test_a_guest_whose_output_nobody_reads_is_ended(tmp_path):
+    """The whole program ran on, up to a quarter of an hour, and then there was a traceback."""
+    here = Path(emulate.__file__).parent
+    path = os.pathsep.join(map(str, (here, here.parent / "tools", here.parent / "sim/run")))
+    command = [sys.executable, "-c", NOBODY_READS]
+    with subprocess.Popen(
+        command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": path}, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        process.stdout.close()
+        errors = process.stderr.read()
+        assert process.wait(30) == 141 and errors == b"", errors
+    assert (tmp_path / "told").read_text() == "0"
+
+
 def test_output_and_status_of_a_command(guest):
     made, agent = guest
     # Whatever way it is cut into pieces, and when the output does not end its line.

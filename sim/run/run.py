@@ -249,6 +249,14 @@ def leave_streams():
             os.close(nowhere)
 
 
+def status_of_lost_output(error):
+    """The exit status when nobody reads what is printed; whatever else is in its way is raised."""
+    leave_streams()
+    if isinstance(error, BrokenPipeError):
+        return 128 + signal.SIGPIPE
+    raise error
+
+
 def print_anything():
     """What a program prints may have characters that the user's locale has not: they are shown as \\u20ac."""
     sys.stdout.reconfigure(errors="backslashreplace")
@@ -360,10 +368,7 @@ def main():
     except DeviceError as error:
         fail(str(error))
     except OSError as error:
-        leave_streams()
-        if isinstance(error, BrokenPipeError):
-            return 128 + signal.SIGPIPE
-        raise
+        return status_of_lost_output(error)
     except KeyboardInterrupt:
         print("run: stopped; the program and its device were ended", file=sys.stderr)
         return 130

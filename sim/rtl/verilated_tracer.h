@@ -10,58 +10,19 @@
 #ifndef MERAPI_WAVES
 #define MERAPI_WAVES 0
 #endif
-#if MERAPI_WAVES
-#include <verilated_vcd_c.h>
-#endif
 
 #include <cstring>
 #include <stdexcept>
 #include <utility>
 
 #include "sim/rtl/verilated_ports.h"
+#if MERAPI_WAVES
+#include "sim/rtl/waves.h"
+#endif
 
 namespace merapi::sim::rtl {
 
-#if MERAPI_WAVES
-// A VCD file of the cycles that were asked for. A cycle is two units of time: clock low, clock high.
-class Waves {
- public:
-  template <typename V>
-  void begin(VerilatedContext* context, V* v, const WaveOptions& options) {
-    options_ = options;
-    if (options.file.empty()) return;
-    context->traceEverOn(true);
-    v->trace(&file_, 99);
-    file_.open(options.file.c_str());
-    if (!file_.isOpen()) throw std::runtime_error("cannot write the waveform to " + options.file);
-    PortRules::ending = Verilated::runFlushCallbacks;  // as an assertion does
-    waiting_ = true;
-  }
-  ~Waves() {
-    if (file_.isOpen()) file_.close();
-  }
-  void half(uint64_t cycle, unsigned high, uint32_t state) {
-    if (waiting_ && (options_.on_state != 0 ? state == options_.on_state : cycle >= options_.from)) {
-      waiting_ = false;
-      first_ = cycle;
-      running_ = true;
-    }
-    if (!running_) return;
-    if (cycle - first_ >= options_.cycles) {
-      running_ = false;
-      file_.close();
-      return;
-    }
-    file_.dump(2 * cycle + high);
-  }
-
- private:
-  WaveOptions options_;
-  VerilatedVcdC file_;
-  bool waiting_ = false, running_ = false;
-  uint64_t first_ = 0;
-};
-#else
+#if !MERAPI_WAVES
 class Waves {
  public:
   template <typename V>

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import json
 import os
+import secrets
 import shutil
 
 from common import CACHE, ROOT, say, sha256
@@ -44,8 +45,8 @@ class Kept:
     @contextlib.contextmanager
     def made(self, key):
         """An empty folder to fill, which is kept unless the block ends by an exception."""
-        part = self.folder / f"{key}.{os.getpid()}"
-        shutil.rmtree(part, ignore_errors=True)  # of a process that was killed
+        # Not by the process's number alone: in another container somebody else has the same.
+        part = self.folder / f"{key}.{os.getpid()}.{secrets.token_hex(4)}"
         part.mkdir(parents=True)
         try:
             yield part

@@ -16,6 +16,8 @@ from common import ROOT
 BINARIES = Path(os.environ.get("MERAPI_NATIVE", ROOT / "build/native/bin"))
 # Before a command: what it mounts is seen by itself and its children alone.
 OWN_MOUNTS = ["unshare", "-m"] if os.geteuid() == 0 else ["unshare", "-rm"]
+# Likewise: it sees no processes but its own.
+OWN_PROCESSES = [str(ROOT / "tools/own_processes.sh")]
 
 
 def binary(name):

@@ -324,16 +324,27 @@ graph::Window inspect(const UsedWindow& window) {
   throw graph::Error(code, problem);
 }
 
+namespace {
+
+// The path by which a process has this file or device; empty when it has not. `seen`: false when it is not ours to look
+// into.
+std::string path_in(int pid, dev_t device, ino_t inode, dev_t rdev, bool* seen) {
+  std::string path;
+  *seen = each_descriptor(pid, {inode}, [&](const Descriptor& d) {
+    const bool same = S_ISCHR(d.status.st_mode) ? rdev != 0 && d.status.st_rdev == rdev
+                                                : d.status.st_dev == device && d.status.st_ino == inode;
+    if (same && path.empty()) path = d.path;
+  });
+  return path.empty() ? mapping_of(pid, device, inode) : path;
+}
+
+}  // namespace
+
 std::vector<User> users_of(dev_t device, ino_t inode, dev_t rdev) {
   std::vector<User> users;
   each_process([&](int pid) {
-    std::string path;
-    each_descriptor(pid, {inode}, [&](const Descriptor& d) {
-      const bool same = S_ISCHR(d.status.st_mode) ? rdev != 0 && d.status.st_rdev == rdev
-                                                  : d.status.st_dev == device && d.status.st_ino == inode;
-      if (same && path.empty()) path = d.path;
-    });
-    if (path.empty()) path = mapping_of(pid, device, inode);
+    bool seen;
+    const std::string path = path_in(pid, device, inode, rdev, &seen);
     if (path.empty()) return;
     const std::string command = command_of(uint64_t(pid));
     users.push_back({pid, command, is_device_command(command) ? "device" : "user", path});
@@ -345,6 +356,27 @@ std::vector<User> users_of(const std::string& path) {
   struct stat status {};
   if (stat(path.c_str(), &status) < 0) return {};
   return users_of(status.st_dev, status.st_ino, S_ISCHR(status.st_mode) ? status.st_rdev : 0);
+}
+
+bool may_use(uint64_t pid, const std::string& path) {
+  struct stat status {};
+  if (pid == 0 || pid > INT_MAX || stat(path.c_str(), &status) < 0) return false;
+  bool seen;
+  const dev_t rdev = S_ISCHR(status.st_mode) ? status.st_rdev : 0;
+  return !path_in(int(pid), status.st_dev, status.st_ino, rdev, &seen).empty() || !seen;
+}
+
+bool is_served(const std::string& path) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  // Byte 0 is a host's, all others are devices' (locked_files).
+  struct flock lock {};
+  lock.l_type = F_WRLCK;
+  lock.l_whence = SEEK_SET;
+  lock.l_start = 1;
+  const bool held = fcntl(fd, F_OFD_GETLK, &lock) == 0 && lock.l_type != F_UNLCK;
+  close(fd);
+  return held;
 }
 
 std::string window_name(const std::string& name) {

@@ -58,6 +58,10 @@ graph::Window inspect(const UsedWindow& window);
 // Processes that have this file or device open or mapped, this one excepted.
 std::vector<User> users_of(dev_t device, ino_t inode, dev_t rdev);
 std::vector<User> users_of(const std::string& path);
+// Has this process the file or device open or mapped? True as well of one that is not ours to look into.
+bool may_use(uint64_t pid, const std::string& path);
+// Is there a device's lock on this file, of whoever's process in whatever namespace?
+bool is_served(const std::string& path);
 
 // The name that libmerapi opens for what the user wrote: "pid:N" becomes the window of that process.
 std::string window_name(const std::string& name);

@@ -35,6 +35,11 @@ json rings(const ControlPage& c, const merapi_layout& layout) {
                               c.host_index.completion_consumed)}};
 }
 
+// What the process is called that the window says laid it out, while it has it; later another one may have its number.
+std::string host_command(const Window& window, uint64_t pid) {
+  return may_use(pid, path_of(window.name())) ? command_of(pid) : "";
+}
+
 json describe_window(const Window& window) {
   const ControlPage c(window);
   struct merapi_shape_usage shapes {};
@@ -45,7 +50,7 @@ json describe_window(const Window& window) {
           {"contract", std::to_string(c.identity.version_major) + "." + std::to_string(c.identity.version_minor)},
           {"attached", c.attached()},
           {"generation", c.host_index.generation},
-          {"host", {{"pid", c.identity.host_pid}, {"command", command_of(c.identity.host_pid)}}},
+          {"host", {{"pid", c.identity.host_pid}, {"command", host_command(window, c.identity.host_pid)}}},
           {"device", describe_device(c)},
           {"config", describe_config(c.config)},
           {"layout", describe_layout(window.layout())},

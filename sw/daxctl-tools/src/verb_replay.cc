@@ -108,12 +108,14 @@ void add(Cli& cli, const std::string& name, const std::string& description, bool
   o->verify = verify;
   Verb verb = cli.verb(name, description, [o] { return replay(*o); });
   verb.option("image", o->image, "saved window").required().not_empty();
-  verb.option("--device", o->device, "what traces when no device runs yet").with_default().one_of({"model", "rtl"});
+  const Option device =
+      verb.option("--device", o->device, "what traces when no device runs yet").with_default().one_of({"model", "rtl"});
   const Option socket =
       verb.option("--socket", o->socket, "socket of the device process (default: the user's own)").not_empty();
   verb.option("--window", o->window, "use this window (dax:PATH, file:PATH), which is overwritten")
       .not_empty()
-      .excludes(socket);
+      .excludes(socket)
+      .excludes(device);
   verb.option("--repeat", o->repeat, "trace so many times").with_default().between(1, 100000);
   verb.option("--timeout", o->timeout, "seconds for one trace; 0: no limit").with_default().between(0, kLongestTimeout);
   verb.flag("--json", o->as_json, "print JSON");

@@ -281,12 +281,14 @@ void add_run(Cli& cli) {
   auto o = std::make_shared<Options>();
   Verb verb =
       cli.verb("run", "Run a Java program with its heap in a window, with a device beside it", [o] { return run(*o); });
-  verb.option("--device", o->device, "what traces when no device runs yet").with_default().one_of({"model", "rtl"});
+  const Option device =
+      verb.option("--device", o->device, "what traces when no device runs yet").with_default().one_of({"model", "rtl"});
   const Option socket =
       verb.option("--socket", o->socket, "socket of the device process (default: the user's own)").not_empty();
   verb.option("--window", o->window, "use this window (dax:PATH, pci:TRACER,PATH, file:PATH) and start no device")
       .not_empty()
-      .excludes(socket);
+      .excludes(socket)
+      .excludes(device);
   verb.option("--jdk", o->jdk, "JDK to use for 'java' (default: $MERAPI_JDK, the tree's own, PATH)").not_empty();
   verb.flag("--verify", o->verify, "let the JVM check every marking cycle (-XX:+MerapiVerify)");
   verb.flag("--dry-run", o->dry_run, "print what would be run as JSON");

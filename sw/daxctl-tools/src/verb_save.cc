@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 //
 // merapi save and merapi load: windows to images and back.
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <cinttypes>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <nlohmann/json.hpp>
 
+#include "child.h"
 #include "cli.h"
 #include "options.h"
 #include "window.h"
@@ -48,17 +50,13 @@ int save(const SaveOptions& o) {
   return kOk;
 }
 
-int load(const LoadOptions& o) {
-  const Image image(o.image);
+int load_into(const LoadOptions& o, const Image& image, bool made) {
   const merapi_geometry geometry = image.geometry();
-  const std::string path = path_of(window_that_stays(o.window));
-  image.check();  // before anything of the window is laid out anew
-  const bool made = o.create && access(path.c_str(), F_OK) < 0;
   const Window window(o.window, &geometry, MERAPI_OPEN_FORMAT | (o.create ? uint32_t(MERAPI_OPEN_CREATE) : 0));
   try {
     window.load(image);
   } catch (...) {
-    if (made) unlink(path.c_str());
+    if (made) unlink(path_of(o.window).c_str());
     throw;
   }
   // A window does not say it, and who takes the other bitmap saves or traces no grey at all.
@@ -67,6 +65,24 @@ int load(const LoadOptions& o) {
             "merapi: the greys are in bitmap %" PRIu32 ": use --bitmap %" PRIu32 " with save, trace and export\n",
             image.bitmap(), image.bitmap());
   return kOk;
+}
+
+int load(const LoadOptions& o) {
+  const Image image(o.image);
+  const std::string path = path_of(window_that_stays(o.window));
+  image.check();  // before anything of the window is laid out anew
+  if (!o.create || access(path.c_str(), F_OK) == 0) return load_into(o, image, false);
+  // What is made goes again when a signal ends the load; who stays beside it sees to that.
+  int status = 0;
+  try {
+    status = SignalGate().run([&] { return load_into(o, image, true); });
+  } catch (const Interrupted& e) {
+    say(e.what());
+    die_of(e.signal_number);
+  }
+  if (!WIFSIGNALED(status)) return WEXITSTATUS(status);
+  unlink(path.c_str());
+  die_of(WTERMSIG(status));
 }
 
 }  // namespace

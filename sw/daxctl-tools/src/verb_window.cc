@@ -132,11 +132,26 @@ int destroy(const DestroyOptions& o) {
       throw Failure(kAbsent, "expected a window's file at " + path + ", found a link to " + shown_text(target) +
                                  "; name the file itself, and remove the link with rm");
     }
-    // Only what is a window, and only while nobody has it: the host's lock says so, and the device is seen in /proc.
-    const Window window("file:" + path, nullptr, 0);
+    // Only what is a window, or was becoming one, and only while nobody has it. The host's lock says so when it is
+    // opened; of a device /proc says more than its lock, where it is seen.
+    const bool cut_off = is_cut_off(path);
+    std::optional<Window> window;
+    if (!cut_off) window.emplace("file:" + path, nullptr, 0);
     for (const User& user : users_of(path))
       throw Failure(kBusy, "expected nobody to use " + path + ", found " + shown_text(user.command) + "(" +
                                std::to_string(user.pid) + "); end it first");
+    if (is_served(path))
+      throw Failure(kBusy, "expected nobody to use " + path +
+                               ", found a device's lock, of another user's process or of one in another container; end "
+                               "that one first");
+    if (cut_off) {
+      merapi_geometry least{};
+      least.heap_bytes = uint64_t(1) << 16;
+      least.region_log2 = 16;
+      least.alignment_log2 = 3;
+      least.submission_entries = least.completion_entries = least.shape_slots = MERAPI_TABLE_ENTRIES_MIN;
+      window.emplace("file:" + path, &least, MERAPI_OPEN_FORMAT);
+    }
     if (unlink(path.c_str()) < 0) throw system_failure(errno, "cannot remove " + path);
     did.push_back("removed " + path);
   }

@@ -145,6 +145,21 @@ bool is_image(const std::string& path) {
   return same;
 }
 
+bool is_cut_off(const std::string& path) {
+  merapi_identity identity{};
+  uint64_t generation = 0;
+  struct stat status {};
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (fd < 0) return false;
+  const bool read = fstat(fd, &status) == 0 && S_ISREG(status.st_mode) &&
+                    pread(fd, &identity, sizeof identity, MERAPI_IDENTITY_OFFSET) == ssize_t(sizeof identity) &&
+                    pread(fd, &generation, sizeof generation, MERAPI_HOST_INDEX_OFFSET) == ssize_t(sizeof generation);
+  close(fd);
+  // As libmerapi knows them (merapi_was_window): only the magic is taken away meanwhile.
+  return read && identity.magic == 0 && identity.version_major == MERAPI_VERSION_MAJOR &&
+         identity.control_bytes == MERAPI_CONTROL_BYTES && generation % 2 == 1;
+}
+
 Window unpack(const Image& image) {
   Window window = nameless_window(image);
   window.load(image);

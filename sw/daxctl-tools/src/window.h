@@ -42,6 +42,9 @@ std::string path_of(const std::string& name);
 const std::string& window_that_stays(const std::string& name);
 // Does the file start like a saved window? False also when it cannot be read.
 bool is_image(const std::string& path);
+// Was a window being replaced by an image there, and whoever did it ended before it was one again? False also when the
+// file cannot be read.
+bool is_cut_off(const std::string& path);
 // The image's text; an object even when the text is not one ({"text": ...}).
 json image_text(const Image& image);
 

@@ -288,6 +288,15 @@ def test_flags_have_no_value(arguments):
     assert "expected no value, found '" in done.err and "leave it out" in done.err
 
 
+@pytest.mark.parametrize("verb", [("run", "--", "true"), ("replay", "image"), ("verify", "image")])
+@pytest.mark.parametrize("other", [("--device", "rtl"), ("--socket", "s")])
+def test_a_window_has_its_device(verb, other):
+    """What was asked for was left out, and something else traced."""
+    done = merapi(verb[0], "--window", "file:w", *other, *verb[1:])
+    assert done.status in (USAGE, 125), done
+    assert f"expected {other[0]} or --window" in done.err or "excludes" in done.err
+
+
 @pytest.mark.parametrize("arguments", [("save", "w", ""), ("export", "w", ""), ("create-window", "w", "--shrink", "")])
 def test_empty_names(arguments):
     done = merapi(*arguments)

@@ -42,6 +42,18 @@ def test_host_of_an_impossible_number_is_nobody(window_file):
     assert host == {"pid": (1 << 32) + os.getpid(), "command": ""}
 
 
+def test_host_is_told_while_it_has_the_window(window_file):
+    """Whoever got the number of one that ended was told as the host."""
+    with open(window_file, "r+b") as window:
+        window.seek(24)  # identity.host_pid
+        window.write(struct.pack("<Q", os.getpid()))
+    assert merapi("info", window_file, "--json").json()["host"] == {"pid": os.getpid(), "command": ""}
+    assert f"pid {os.getpid()} (gone)" in merapi("info", window_file).out
+    own = Path("/proc/self/cmdline").read_bytes().split(b"\0")[0].decode()
+    with open(window_file):
+        assert merapi("info", window_file, "--json").json()["host"]["command"] == os.path.basename(own)
+
+
 def test_text_shows_the_same(window_file):
     done = merapi("info", window_file)
     assert done.status == OK
@@ -54,7 +66,7 @@ def test_live_window_by_pid_is_not_disturbed(device, start):
     first = merapi("info", f"pid:{probe.pid}", "--json").json()
     assert merapi("info", f"pid:{probe.pid + (1 << 32)}").status == ABSENT  # nobody's, not his
     assert first["attached"]
-    assert first["host"]["pid"] == probe.pid
+    assert first["host"] == {"pid": probe.pid, "command": "device_probe"}
     assert first["device"]["pid"] == device.pid
     second = merapi("info", f"pid:{probe.pid}", "--json").json()
     assert second["generation"] == first["generation"]

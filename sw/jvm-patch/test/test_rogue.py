@@ -151,6 +151,21 @@ def test_device_is_used_again_though_no_cycle_ends(java, rogue_program, classes,
     assert not later, result.describe(f"expected a device that is used again, found {later[0]}")
 
 
+def test_device_is_used_again_though_bitmaps_change_places(java, rogue_program, classes, runs, tmp_path):
+    """The device faults once, and a full collection comes between any two cycles: each time the other bitmap is the next
+    one. One of them was private in every cycle, and the other one at every cycle's end."""
+    mode = "fault-record"
+    given = [*jvm_harness.programs()["FullBetweenCycles"].flags, "cycles=12"]
+    with rogue(rogue_program, tmp_path, mode, "--after-us", "0") as device:
+        result = start(runs, java, device, classes, tmp_path, program="FullBetweenCycles", given=given).finish(120)
+        check_told(result, device, mode, IN_TRACE[mode], abandoned=True)
+    lines = result.log.text("gc,merapi").splitlines()
+    returned = [i for i, line in enumerate(lines) if re.fullmatch(r"Bitmap \d is in the window again", line)]
+    assert len(returned) == 2, result.describe(f"expected two bitmaps to return to the window, found {len(returned)}")
+    assert len(result.log.fallbacks) == 1, result.describe("expected a device that is used again in the next cycle")
+    assert len(result.log.traces) >= 10, result.describe("expected a trace of each cycle but two")
+
+
 def test_explicit_request_waits_for_marking(java, rogue_program, classes, runs, tmp_path):
     """Every third cycle is given up. The one that replaces it marks, even if a humongous allocation starts it and its
     pause reclaims so much that G1 alone would undo it: a System.gc() that waits has been promised a marking."""

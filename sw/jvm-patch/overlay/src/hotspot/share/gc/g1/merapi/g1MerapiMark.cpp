@@ -337,6 +337,18 @@ void G1MerapiMark::cycle_is_over() {
   }
 }
 
+void G1MerapiMark::full_collection_is_over() {
+  assert_at_safepoint_on_vm_thread();
+  const int which = next_bitmap();
+  // It may be the one that is still private. At the end of the cycle that is marked in it, on the CPU, it would be the
+  // previous one, and the next one again after a further full collection: with one of them between any two cycles no
+  // device would get any. A cycle that is under way, or aborted now, sees to it at its end.
+  if (!_cm->cm_thread()->in_progress() && !_turn.next_replaces() && _window->is_private(which) && !is_exiting() &&
+      _window->prepare_return_now(which)) {
+    _window->return_bitmap(which);
+  }
+}
+
 // --------------------------------------------------------------- safepoints
 
 void G1MerapiMark::pause() {

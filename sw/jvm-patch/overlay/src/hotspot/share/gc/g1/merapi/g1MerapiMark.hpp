@@ -175,6 +175,9 @@ public:
   // included; the next bitmap is clear. Outside the suspendible thread set: a
   // device that is to be used again takes its time to answer.
   void cycle_is_over();
+  // G1FullCollector::complete_collection, at its safepoint, when the bitmaps have
+  // changed places and the next one is clear.
+  void full_collection_is_over();
   // The concurrent mark thread ends a cycle: true if it was abandoned and must
   // not count as completed.
   bool cycle_ends_abandoned();

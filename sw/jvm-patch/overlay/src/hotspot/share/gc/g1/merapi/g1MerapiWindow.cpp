@@ -263,6 +263,13 @@ bool G1MerapiWindow::prepare_return(int which) {
     _bitmaps.free_places();
     return false;
   }
+  return prepare_return_now(which);
+}
+
+bool G1MerapiWindow::prepare_return_now(int which) {
+  if (!G1MerapiLibrary::attached(_window) || G1MerapiLibrary::device_gone(_window)) {
+    return false;
+  }
   // The device has answered a new generation and holds no cycle: it writes no
   // bitmap, so the window's pages can be cleared and shown again.
   int result = _bitmaps.clear_place(which);

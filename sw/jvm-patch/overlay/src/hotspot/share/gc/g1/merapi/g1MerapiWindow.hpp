@@ -89,6 +89,8 @@ public:
   // Private bitmap `which` is to return to the window: whether a device has answered and its
   // place there is clear. Takes its time, so outside the suspendible thread set.
   bool prepare_return(int which);
+  // The same with a device that has answered already, which takes no time: in a pause, too.
+  bool prepare_return_now(int which);
   // Maps the place that was prepared in place of the private bitmap, which is all clear and not
   // in use by marking. In the suspendible thread set.
   void return_bitmap(int which) { _bitmaps.return_bitmap(which); }

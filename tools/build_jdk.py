@@ -108,7 +108,20 @@ def run_configure(tree):
     if done.returncode:
         tail = "\n".join(log.read_text().splitlines()[-25:])
         fail(f"the JDK's configure failed; see {log}\n{tail}")
+    share_compiler_cache(tree)
     stamp.write_text(state)
+
+
+def share_compiler_cache(tree):
+    """JDK's make tells ccache that paths within its sources alone are relative. What it generates lies beside them, and
+    by these folders no clone would find what another one has compiled."""
+    spec = tree.dir / "out/spec.gmk"
+    text, count = re.subn(
+        rf"\bCCACHE_BASEDIR={re.escape(str(tree.src))}/?(?=\s)", f"CCACHE_BASEDIR={tree.dir}", spec.read_text()
+    )
+    if not count:
+        say(f"expected CCACHE_BASEDIR={tree.src} in {spec}, found none; other clones will compile everything again")
+    spec.write_text(text)
 
 
 def mend_dependencies(tree):

@@ -40,6 +40,8 @@ struct Descriptor {
   std::string path;    // /proc/PID/fd/N
   std::string target;  // what the link says
   struct stat status;  // of what may be a window
+  bool own_device =
+      false;  // the kernel calls its file system by another number elsewhere: that in `status` is a subvolume's
 };
 
 // Attributes as they are known, without asking a server or a program for them (NFS, FUSE), which may be dead.
@@ -56,9 +58,13 @@ bool look(const std::string& path, struct stat* status) {
   return true;
 }
 
-// Mounts of a process' namespace on which the way to a file asks its server, whatever the attributes are asked for.
-std::set<int> mounts_that_ask(int pid) {
-  std::set<int> found;
+// Mounts of a process' namespace that are not like others.
+struct Mounts {
+  std::set<int> asking;      // the way to a file asks its server, whatever the attributes are asked for
+  std::set<int> subdivided;  // files have the device numbers of subvolumes, which locks do not (btrfs)
+};
+Mounts mounts_of(int pid) {
+  Mounts found;
   std::string text;
   read_text("/proc/" + std::to_string(pid) + "/mountinfo", &text);
   std::istringstream lines(text);
@@ -66,7 +72,8 @@ std::set<int> mounts_that_ask(int pid) {
     const size_t at = line.find(" - ");
     if (at == std::string::npos) continue;
     const std::string type = line.substr(at + 3, line.find(' ', at + 3) - at - 3);
-    if (type == "nfs" || type == "nfs4" || type == "9p" || type == "afs") found.insert(atoi(line.c_str()));
+    if (type == "nfs" || type == "nfs4" || type == "9p" || type == "afs") found.asking.insert(atoi(line.c_str()));
+    if (type == "btrfs") found.subdivided.insert(atoi(line.c_str()));
   }
   return found;
 }
@@ -109,7 +116,7 @@ bool each_descriptor(int pid, const std::set<ino_t>& inodes, const std::function
   const std::string process = "/proc/" + std::to_string(pid), folder = process + "/fd";
   DIR* fds = opendir(folder.c_str());
   if (fds == nullptr) return errno != EACCES && errno != EPERM;  // or gone
-  const std::set<int> asking = mounts_that_ask(pid);
+  const Mounts mounts = mounts_of(pid);
   while (const dirent* entry = readdir(fds)) {
     if (!is_number(entry->d_name)) continue;
     Descriptor d{pid, folder + "/" + entry->d_name, "", {}};
@@ -118,11 +125,11 @@ bool each_descriptor(int pid, const std::set<ino_t>& inodes, const std::function
     if (length < 0) continue;
     d.target.assign(target, size_t(length));
     if (!has_no_path(d.target)) {
-      if (!asking.empty()) {
-        const DescriptorInfo info = descriptor_info(process, entry->d_name);
-        if (asking.count(info.mount) != 0 && info.inode != 0 && inodes.count(info.inode) == 0) continue;
-      }
+      DescriptorInfo info;
+      if (!mounts.asking.empty() || !mounts.subdivided.empty()) info = descriptor_info(process, entry->d_name);
+      if (mounts.asking.count(info.mount) != 0 && info.inode != 0 && inodes.count(info.inode) == 0) continue;
       if (!look(d.path, &d.status)) continue;
+      d.own_device = mounts.subdivided.count(info.mount) != 0;
     }
     visit(d);
   }
@@ -258,7 +265,9 @@ class WindowSearch {
     each_descriptor(pid, inodes_, [&](const Descriptor& d) {
       const bool memory = begins_with(d.target, kMemoryWindow) && S_ISREG(d.status.st_mode) && d.status.st_nlink == 0;
       const bool dax = is_dax(d.status);
-      const bool file = !memory && S_ISREG(d.status.st_mode) && locked_.count({d.status.st_dev, d.status.st_ino}) != 0;
+      const bool locked =
+          d.own_device ? inodes_.count(d.status.st_ino) != 0 : locked_.count({d.status.st_dev, d.status.st_ino}) != 0;
+      const bool file = !memory && S_ISREG(d.status.st_mode) && locked;
       if (!memory && !dax && !file) return;
       const FileId id = file_id(d.status);
       if (!seen.insert(id).second) return;

@@ -102,6 +102,57 @@ def test_files_of_others_are_not_asked_for(device, start, folder, env):
     assert done.status == OK, done
 
 
+SUBVOLUMES = """
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <stdio.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+int statx(int at, const char* path, int flags, unsigned mask, struct statx* to) {
+  typedef int call(int, const char*, int, unsigned, struct statx*);
+  const int done = ((call*)dlsym(RTLD_NEXT, "statx"))(at, path, flags, mask, to);
+  if (done == 0 && S_ISREG(to->stx_mode)) to->stx_dev_minor += 77;
+  return done;
+}
+/* Each mount is btrfs. */
+int open(const char* path, int flags, ...) {
+  va_list more;
+  va_start(more, flags);
+  const int fd = ((int (*)(const char*, int, int))dlsym(RTLD_NEXT, "open"))(path, flags, va_arg(more, int));
+  va_end(more);
+  const size_t length = strlen(path);
+  if (fd < 0 || length < 10 || strcmp(path + length - 10, "/mountinfo") != 0) return fd;
+  static char text[1 << 20];
+  size_t got = 0;
+  for (ssize_t now; (now = read(fd, text + got, sizeof text - 1 - got)) > 0;) got += now;
+  text[got] = 0;
+  close(fd);
+  const int changed = memfd_create("mountinfo", 0);
+  for (char* line = strtok(text, "\\n"); line != NULL; line = strtok(NULL, "\\n")) {
+    const char* const end = strstr(line, " - ");
+    dprintf(changed, "%.*s - btrfs %s\\n", (int)(end - line), line, strchr(end + 3, ' ') + 1);
+  }
+  lseek(changed, 0, SEEK_SET);
+  return changed;
+}
+"""
+
+
+def test_windows_in_subvolumes_are_listed(window_file, start, folder):
+    """A file on btrfs has another device number than its locks, which stands for its subvolume."""
+    served = start(binary("merapi-device"), "--model", "--window", window_file)
+    served.wait_line("ready")
+    library = interposed(folder, "subvolumes", SUBVOLUMES)
+    done = merapi("list", "--json", env={"LD_PRELOAD": str(library)})
+    assert done.status == OK, done
+    assert [user["pid"] for one in done.json()["windows"] for user in one["users"]].count(served.pid) == 1, done
+    assert merapi("info", f"pid:{served.pid}", env={"LD_PRELOAD": str(library)}).status == OK
+
+
 def test_a_run_looks_into_its_device_alone(folder, env):
     """At its end; whatever other processes have open."""
     text = """

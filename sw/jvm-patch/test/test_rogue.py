@@ -152,8 +152,8 @@ def test_device_is_used_again_though_no_cycle_ends(java, rogue_program, classes,
 
 
 def test_device_is_used_again_though_bitmaps_change_places(java, rogue_program, classes, runs, tmp_path):
-    """The device faults once, and a full collection comes between any two cycles: each time the other bitmap is the next
-    one. One of them was private in every cycle, and the other one at every cycle's end."""
+    """The device faults once, and a full collection comes between any two cycles: each time the other bitmap is the
+    next one. One of them was private in every cycle, and the other one at every cycle's end."""
     mode = "fault-record"
     given = [*jvm_harness.programs()["FullBetweenCycles"].flags, "cycles=12"]
     with rogue(rogue_program, tmp_path, mode, "--after-us", "0") as device:

@@ -136,6 +136,14 @@ def test_bitmap_returns_beside_full_collections(java, rogue_program, classes, ru
     jvm_harness.check_verified(result)
 
 
+def after_both_returned(result):
+    """What the log says once both bitmaps, each once, are in the window again."""
+    lines = result.log.text("gc,merapi").splitlines()
+    returned = [i for i, line in enumerate(lines) if re.fullmatch(r"Bitmap \d is in the window again", line)]
+    assert len(returned) == 2, result.describe(f"expected two bitmaps to return to the window, found {len(returned)}")
+    return lines[returned[-1] :]
+
+
 def test_device_is_used_again_though_no_cycle_ends(java, rogue_program, classes, runs, tmp_path):
     """The device faults once, and from then on a full collection aborts every cycle, also the one that replaces the
     failed one. Both bitmaps return to the window nevertheless, and cycles are handed to the device again."""
@@ -144,10 +152,7 @@ def test_device_is_used_again_though_no_cycle_ends(java, rogue_program, classes,
     with rogue(rogue_program, tmp_path, mode, "--after-us", "0") as device:
         result = start(runs, java, device, classes, tmp_path, program="AbortedCycles", given=given).finish(120)
         check_told(result, device, mode, IN_TRACE[mode], abandoned=False)
-    lines = result.log.text("gc,merapi").splitlines()
-    returned = [i for i, line in enumerate(lines) if re.fullmatch(r"Bitmap \d is in the window again", line)]
-    assert len(returned) == 2, result.describe(f"expected two bitmaps to return to the window, found {len(returned)}")
-    later = [line for line in lines[returned[-1] :] if line.startswith("Fallback")]
+    later = [line for line in after_both_returned(result) if line.startswith("Fallback")]
     assert not later, result.describe(f"expected a device that is used again, found {later[0]}")
 
 
@@ -159,9 +164,7 @@ def test_device_is_used_again_though_bitmaps_change_places(java, rogue_program, 
     with rogue(rogue_program, tmp_path, mode, "--after-us", "0") as device:
         result = start(runs, java, device, classes, tmp_path, program="FullBetweenCycles", given=given).finish(120)
         check_told(result, device, mode, IN_TRACE[mode], abandoned=True)
-    lines = result.log.text("gc,merapi").splitlines()
-    returned = [i for i, line in enumerate(lines) if re.fullmatch(r"Bitmap \d is in the window again", line)]
-    assert len(returned) == 2, result.describe(f"expected two bitmaps to return to the window, found {len(returned)}")
+    after_both_returned(result)
     assert len(result.log.fallbacks) == 1, result.describe("expected a device that is used again in the next cycle")
     assert len(result.log.traces) >= 10, result.describe("expected a trace of each cycle but two")
 

@@ -58,7 +58,7 @@ def boot(folder, round_trips):
         read = {"expander_mb_s": float(speeds[0]), "ordinary_mb_s": float(speeds[1])}
         trips = None
         if round_trips:
-            machine.check("modprobe merapi_tracer; test -c /dev/merapi0")
+            emulate.tracer_window(machine, machine.provision()[0])
             status, output = machine.run(f"merapi-ring /dev/merapi0 {device} {round_trips}", 900)
             try:
                 trips = json.loads(output)

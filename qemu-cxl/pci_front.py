@@ -51,7 +51,8 @@ class PciFront(Device):
     def hold(self):
         """End the engine and start no other one."""
         self.gate.touch()
-        self.kill_engine()
+        if self.engine() is not None:  # there is none without a window
+            self.kill_engine()
 
     def release(self):
         """Let an engine trace."""

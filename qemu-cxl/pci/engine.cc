@@ -19,28 +19,30 @@ constexpr auto kRestartDelay = std::chrono::milliseconds(200);
 
 }  // namespace
 
-Engine::Engine(std::vector<std::string> command, std::string window)
-    : command_(std::move(command)), window_(std::move(window)), thread_([this] { supervise(); }) {}
+Engine::Engine(std::vector<std::string> command) : command_(std::move(command)), thread_([this] { supervise(); }) {}
 
 Engine::~Engine() {
   {
     std::lock_guard<std::mutex> hold(lock_);
     ending_ = true;
+    end();
   }
   changed_.notify_all();
-  reset();
   thread_.join();
 }
 
-void Engine::reset() {
-  // A process that has ended is reaped under the same lock, so that its number cannot belong to another one yet.
-  std::lock_guard<std::mutex> hold(lock_);
+// A process that has ended is reaped under the same lock, so that its number cannot belong to another one yet.
+void Engine::end() {
   if (pid_ > 0) kill(pid_, SIGKILL);
 }
 
-void Engine::use(const std::string& window) {
-  std::lock_guard<std::mutex> hold(lock_);
-  window_ = window;
+void Engine::trace(const std::string& window) {
+  {
+    std::lock_guard<std::mutex> hold(lock_);
+    window_ = window;
+    end();
+  }
+  changed_.notify_all();
 }
 
 pid_t Engine::spawn() {
@@ -66,7 +68,8 @@ pid_t Engine::spawn() {
 void Engine::supervise() {
   for (;;) {
     {
-      std::lock_guard<std::mutex> hold(lock_);
+      std::unique_lock<std::mutex> hold(lock_);
+      changed_.wait(hold, [this] { return ending_ || !window_.empty(); });
       if (ending_) return;
       pid_ = spawn();
       started_++;

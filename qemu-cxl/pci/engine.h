@@ -15,18 +15,15 @@ namespace merapi::pci {
 
 class Engine {
  public:
-  // Starts `command` and keeps it running until destruction: started again when it ends and when reset() is called.
-  // "{window}" in it stands for what use() named last.
-  Engine(std::vector<std::string> command, std::string window);
+  // Keeps `command` running until destruction, once trace() has named what: started again when it ends.
+  explicit Engine(std::vector<std::string> command);
   ~Engine();
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
-  // Ends the running process; a new one starts at once. Does not wait for either.
-  void reset();
-
-  // For engines started from now on.
-  void use(const std::string& window);
+  // Ends the running process; one in which "{window}" stands for this starts at once, or none when it is empty. Does
+  // not wait for either.
+  void trace(const std::string& window);
 
   bool running() const { return pid_.load() > 0; }
   // How many processes have been started.
@@ -35,9 +32,10 @@ class Engine {
  private:
   void supervise();
   pid_t spawn();
+  void end();  // under the lock
 
   const std::vector<std::string> command_;
-  std::string window_;
+  std::string window_;  // empty: nothing is to run
   std::atomic<pid_t> pid_{0};
   std::atomic<uint32_t> started_{0};
   std::mutex lock_;

@@ -67,7 +67,7 @@ int main(int argc, char** argv) {
   int code = 0;
   try {
     merapi::pci::Window window(path);
-    merapi::pci::Engine engine(command, path);
+    merapi::pci::Engine engine(command);
     merapi::pci::TracerFunction function(window, engine, path);
     merapi::pci::VfioUserServer server(socket, function);
     printf("ready %s\n", socket.c_str());

@@ -35,7 +35,7 @@ void set_high(uint64_t* whole, uint32_t value) { *whole = (*whole & UINT32_MAX) 
 }  // namespace
 
 TracerFunction::TracerFunction(Window& window, Engine& engine, std::string path)
-    : window_(window), engine_(engine), path_(std::move(path)), length_(window.memory_bytes()) {
+    : window_(window), engine_(engine), path_(std::move(path)) {
   vectors_.fill(-1);
   make_config();
   thread_ = std::thread([this] { watch(); });
@@ -170,7 +170,7 @@ void TracerFunction::write_register(uint64_t offset, const uint8_t* data, uint32
   uint32_t value = 0;
   if (bytes != sizeof value) return;
   memcpy(&value, data, sizeof value);
-  if (offset == kDoorbell) window_.ring();
+  if (offset == kDoorbell && window_.bytes() != 0) window_.ring();
   if (offset == kArm) arm(value);
   if (offset == kReset && value == 1) restart();
   std::lock_guard<std::mutex> hold(lock_);
@@ -189,8 +189,7 @@ void TracerFunction::set_vector(uint32_t vector, int fd) {
 void TracerFunction::reset() {
   {
     std::lock_guard<std::mutex> hold(lock_);
-    offset_ = 0;
-    length_ = window_.memory_bytes();
+    offset_ = length_ = 0;
   }
   restart();
   make_config();
@@ -205,9 +204,10 @@ void TracerFunction::restart() {
     offset_ = window_.offset();
     length_ = window_.bytes();
     const bool whole = length_ == window_.memory_bytes();
-    engine_.use(whole ? path_ : path_ + "@" + std::to_string(offset_) + "+" + std::to_string(length_));
+    engine_.trace(length_ == 0 ? ""
+                  : whole      ? path_
+                               : path_ + "@" + std::to_string(offset_) + "+" + std::to_string(length_));
   }
-  engine_.reset();
 }
 
 void TracerFunction::send() {
@@ -226,6 +226,7 @@ void TracerFunction::send() {
 void TracerFunction::arm(uint32_t seen) {
   {
     std::lock_guard<std::mutex> hold(lock_);
+    if (window_.bytes() == 0) return;  // no news
     // Another thread of the host armed before and saw less: what it waits for is there.
     if (armed_ && window_.event() != seen_) send();
     armed_ = true;

@@ -12,12 +12,12 @@
 //                       differs from it, at once if it does already, and the function is not armed any more
 //   0x18 STATUS     ro  bit 0 the engine runs, bit 1 armed
 //   0x1c SENT       ro  interrupts sent since the last reset
-//   0x20 RESET      wo  1: disarm, end the engine and start a new one
+//   0x20 RESET      wo  1: disarm, end the engine and start a new one, none without a window
 //   0x24 STARTS     ro  engines started so far
 //   0x28 OFFSET_LOW   rw  the window: from this byte of the memory on, a multiple of 2 MiB; 0 at first
 //   0x2c OFFSET_HIGH  rw
-//   0x30 LENGTH_LOW   rw  so many bytes of it; all at first. Both are taken by RESET; what does not lie inside the
-//   0x34 LENGTH_HIGH  rw  memory is dropped then, and they read as what is in force
+//   0x30 LENGTH_LOW   rw  so many bytes of it; 0, no window, at first. Both are taken by RESET; what does not lie
+//   inside 0x34 LENGTH_HIGH  rw  the memory is dropped then, and they read as what is in force
 //
 // BAR 2, 4 KiB: MSI-X table and pending bits, which the virtual machine monitor keeps.
 #pragma once
@@ -72,7 +72,7 @@ class TracerFunction {
   void write_register(uint64_t offset, const uint8_t* data, uint32_t bytes);
   // Takes `fd` (an eventfd, -1: none) for a vector; the former one is closed.
   void set_vector(uint32_t vector, int fd);
-  // Function reset, and the way from D3hot to D0: as RESET, and configuration space as at the start.
+  // Function reset, and the way from D3hot to D0: as RESET without a window, and configuration space as at the start.
   void reset();
 
  private:
@@ -92,7 +92,7 @@ class TracerFunction {
   std::condition_variable changed_;
   bool armed_ = false, ending_ = false;
   uint32_t seen_ = 0, sent_ = 0;
-  uint64_t offset_ = 0, length_;  // as written
+  uint64_t offset_ = 0, length_ = 0;  // as written
   std::array<int, kVectors> vectors_;
   std::thread thread_;
 };

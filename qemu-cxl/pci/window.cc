@@ -33,14 +33,14 @@ Window::Window(const std::string& path) {
   if (fd >= 0) close(fd);
   if (base == MAP_FAILED) throw std::runtime_error("expected a window file at " + path + ", found: " + why);
   base_ = static_cast<uint8_t*>(base);
-  memory_bytes_ = bytes_ = uint64_t(status.st_size);
+  memory_bytes_ = uint64_t(status.st_size);
 }
 
 Window::~Window() { munmap(base_, memory_bytes_); }
 
 bool Window::move(uint64_t offset, uint64_t bytes) {
   if (offset % MERAPI_MAPPED_ALIGNMENT != 0 || offset > memory_bytes_ || bytes > memory_bytes_ - offset ||
-      bytes < MERAPI_CONTROL_BYTES)
+      (bytes != 0 && bytes < MERAPI_CONTROL_BYTES))
     return false;
   offset_ = offset;
   bytes_ = bytes;

@@ -12,7 +12,7 @@ namespace merapi::pci {
 
 class Window {
  public:
-  // Maps the file; the window is all of it. Throws std::runtime_error when there is none.
+  // Maps the file; the window is nothing of it yet. Throws std::runtime_error when there is none.
   explicit Window(const std::string& path);
   ~Window();
   Window(const Window&) = delete;
@@ -22,9 +22,11 @@ class Window {
   uint64_t memory_bytes() const { return memory_bytes_; }
   uint64_t offset() const { return offset_; }
   uint64_t bytes() const { return bytes_; }
-  // The window is another part of the memory from now on. False, and nothing changes, when it is none: a window begins
-  // at a multiple of 2 MiB and has at least a control page.
+  // The window is another part of the memory from now on, or nothing of it (0 bytes). False, and nothing changes, when
+  // it cannot be one: a window begins at a multiple of 2 MiB and has at least a control page.
   bool move(uint64_t offset, uint64_t bytes);
+
+  // What follows is for a window that has bytes.
 
   // Wakes an engine that sleeps on host_index.doorbell, whose value the host has published already.
   void ring() const;

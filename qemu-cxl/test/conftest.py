@@ -49,10 +49,12 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def served(tmp_path):
-    """A client, and the window's control page as this process maps it."""
+    """A client that has bounded the function to all of its memory, and the window's control page as this process maps
+    it."""
     with front(tmp_path, ["sleep", "1000"]) as (_, path, window), open(window, "r+b") as file:
         page = mmap.mmap(file.fileno(), 4096)
         client = Client(path)
+        client.bound(0, 64 * MIB)
         yield client, page
         client.close()
         page.close()
@@ -138,9 +140,10 @@ def window(bare):
 @pytest.fixture
 def tracer(window):
     """The driver's character device of the tracer function in the shared guest, an engine behind it."""
-    window.machine.check("modprobe merapi_tracer; test -c /dev/merapi0")
+    tracer = Tracer(window)
+    tracer.bind()
     window.machine.front.release()
-    yield Tracer(window)
+    yield tracer
     window.machine.front.hold()
 
 
@@ -149,6 +152,11 @@ class Tracer:
         self.machine, self.front, self.memory = window.machine, window.machine.front, memory or window.device
         self.device, self.folder = "/dev/merapi0", "/sys/class/misc/merapi0/device"
         self.name = f"pci:{self.device},{self.memory}"
+
+    def bind(self):
+        """The driver has the function, which traces the window."""
+        self.machine.check(f"modprobe merapi_tracer; test -c {self.device}")
+        self.machine.merapi(f"provision {self.memory}")
 
     def attribute(self, name):
         return int(self.machine.check(f"cat {self.folder}/{name}"))

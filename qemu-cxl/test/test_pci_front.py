@@ -103,6 +103,7 @@ def test_engine_that_dies_is_replaced_and_the_connection_stays(tmp_path):
     engine = ["sh", "-c", f"echo $$ > {pid_file}; exec sleep 1000"]
     with front(tmp_path, engine) as (process, path, _):
         client = Client(path)
+        client.bound(0, 64 * MIB)
         until(lambda: pid_file.exists() and pid_file.read_text().strip())
         first = int(pid_file.read_text())
         os.kill(first, signal.SIGTERM)
@@ -113,7 +114,9 @@ def test_engine_that_dies_is_replaced_and_the_connection_stays(tmp_path):
 
 def test_engine_ends_with_the_front(tmp_path):
     pid_file = tmp_path / "pid"
-    with front(tmp_path, ["sh", "-c", f"echo $$ > {pid_file}; exec sleep 1000"]):
+    with front(tmp_path, ["sh", "-c", f"echo $$ > {pid_file}; exec sleep 1000"]) as (_, path, _):
+        with contextlib.closing(Client(path)) as client:
+            client.bound(0, 64 * MIB)
         until(lambda: pid_file.exists() and pid_file.read_text().strip())
         engine = int(pid_file.read_text())
     until(lambda: not Path(f"/proc/{engine}").exists())
@@ -124,6 +127,7 @@ def test_a_file_that_becomes_smaller_is_told(tmp_path):
     pid_file = tmp_path / "pid"
     engine = ["sh", "-c", f"echo $$ > {pid_file}; exec sleep 1000"]
     with front(tmp_path, engine, status=3) as (process, path, window), contextlib.closing(Client(path)) as client:
+        client.bound(0, 64 * MIB)
         until(lambda: pid_file.exists() and pid_file.read_text().strip())
         os.truncate(window, 0)
         assert client.read(BAR0, MAGIC).to_bytes(4, "little") == b"MRPI"
@@ -220,6 +224,7 @@ def test_an_interrupt_that_finds_no_room_holds_up_nobody(tmp_path, kind):
                 os.set_blocking(fd, True)
             else:
                 os.close(reader)
+        client.bound(0, 64 * MIB)
         client.set_vector(fd)
         client.write(BAR0, ARM, 1)  # news are there
         until(lambda: client.read(BAR0, SENT) == 1)

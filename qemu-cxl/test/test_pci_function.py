@@ -5,7 +5,9 @@ import ctypes
 import mmap
 import os
 import struct
+import subprocess
 import threading
+import time
 
 import pytest
 from gen_contract import offset_of
@@ -22,10 +24,10 @@ from vfio_client import (
     MAGIC,
     MIB,
     MSIX,
-    OFFSET,
     REGION_INFO,
     RESET,
     RESET_REGISTER,
+    ROOT,
     SENT,
     SIZE,
     STARTS,
@@ -39,6 +41,7 @@ from vfio_client import (
 )
 
 RUNG = offset_of("host_index", "doorbell")
+GENERATION = offset_of("host_index", "generation")
 SYS_FUTEX = 202  # x86-64
 
 
@@ -117,10 +120,8 @@ def test_the_doorbell_wakes_the_engine(tmp_path, begin):
     """An engine looks by itself now and then, so nothing else would miss it."""
     with front(tmp_path, ["sleep", "1000"]) as (_, path, window), open(window, "r+b") as file:
         client = Client(path)
-        client.write(BAR0, OFFSET, begin)
-        client.write(BAR0, LENGTH, 16 * MIB)
-        client.write(BAR0, RESET_REGISTER, 1)
-        assert client.read(BAR0, OFFSET) == begin
+        client.write(BAR0, DOORBELL, 1)  # no window yet: nobody is there
+        assert client.bound(begin, 16 * MIB) == [begin, 16 * MIB]
         assert rung(client, file, begin + RUNG)
         assert not rung(client, file, (32 * MIB - begin) + RUNG), "another window's"
         client.close()
@@ -175,11 +176,14 @@ def test_reset_starts_a_new_engine_and_disarms(served):
     assert client.read(BAR0, SENT) == 0
     client.write(CONFIG, 4, 2, 2)
     assert client.call(RESET)[0] == 0
-    until(lambda: client.read(BAR0, STARTS) == 3)
     assert client.read(CONFIG, 4, 2) == 0, "configuration space is as at the start"
+    until(lambda: client.read(BAR0, STATUS) == 0)
+    client.bound(0, 64 * MIB)
+    until(lambda: client.read(BAR0, STARTS) == 3)
     client.write(CONFIG, 0x10, 0xFEA00000)
     client.write(CONFIG, DEVICE_CONTROL, 0x8000, 2)
-    until(lambda: client.read(BAR0, STARTS) == 4)
+    until(lambda: client.read(BAR0, STATUS) == 0)
+    assert client.read(BAR0, STARTS) == 3
     assert client.read(CONFIG, 0x10) == 0 and client.read(CONFIG, DEVICE_CONTROL, 2) == 0
 
 
@@ -191,8 +195,7 @@ def test_waking_from_d3hot_resets(served):
         at = client.read(CONFIG, at + 1, 1)
         assert at, "no such capability"
     assert client.read(CONFIG, at + 1, 1) == 0, "the last one"
-    client.write(BAR0, LENGTH, 32 * MIB)
-    client.write(BAR0, RESET_REGISTER, 1)
+    client.bound(0, 32 * MIB)
     until(lambda: client.read(BAR0, STARTS) == 2)
     for state in (0, 1, 2):
         client.write(CONFIG, at + 4, state, 2)
@@ -201,8 +204,9 @@ def test_waking_from_d3hot_resets(served):
     assert client.read(CONFIG, at + 4) == 3
     assert (client.read(BAR0, LENGTH), client.read(BAR0, STARTS)) == (32 * MIB, 2)
     client.write(CONFIG, at + 4, 0, 2)
-    until(lambda: client.read(BAR0, STARTS) == 3)
-    assert (client.read(CONFIG, at + 4), client.read(BAR0, LENGTH)) == (0, 64 * MIB)
+    assert (client.read(CONFIG, at + 4), client.read(BAR0, LENGTH)) == (0, 0)
+    until(lambda: client.read(BAR0, STATUS) == 0)
+    assert client.read(BAR0, STARTS) == 2
 
 
 def test_bounds_are_taken_by_reset(tmp_path):
@@ -210,20 +214,10 @@ def test_bounds_are_taken_by_reset(tmp_path):
     engine = ["sh", "-c", f'echo "$0" >> {told}; exec sleep 1000', "{window}"]
     with front(tmp_path, engine) as (_, path, window), open(window, "r+b") as file:
         client = Client(path)
-
-        def bounds():
-            return [client.read(BAR0, at) | client.read(BAR0, at + 4) << 32 for at in (OFFSET, LENGTH)]
-
-        def bound(offset, length):
-            for at, value in ((OFFSET, offset), (LENGTH, length)):
-                client.write(BAR0, at, value & 0xFFFFFFFF)
-                client.write(BAR0, at + 4, value >> 32)
-            client.write(BAR0, RESET_REGISTER, 1)
-            return bounds()
-
-        assert bounds() == [0, 64 * MIB]
+        assert client.bounds() == [0, 0]
+        assert client.bound(0, 64 * MIB) == [0, 64 * MIB]
         until(lambda: told.exists() and told.read_text())
-        assert bound(32 * MIB, 16 * MIB) == [32 * MIB, 16 * MIB]
+        assert client.bound(32 * MIB, 16 * MIB) == [32 * MIB, 16 * MIB]
         until(lambda: client.read(BAR0, STARTS) == 2 and len(told.read_text().splitlines()) == 2)
         assert told.read_text().splitlines() == [str(window), f"{window}@{32 * MIB}+{16 * MIB}"]
         # The control page is where the window begins.
@@ -238,7 +232,56 @@ def test_bounds_are_taken_by_reset(tmp_path):
         page.close()
         # What does not lie inside, or is no window, is dropped.
         for wrong in ((48 * MIB, 32 * MIB), (MIB, MIB), (0, 2048), (1 << 40, MIB), (0, 1 << 40)):
-            assert bound(*wrong) == [32 * MIB, 16 * MIB], wrong
+            assert client.bound(*wrong) == [32 * MIB, 16 * MIB], wrong
         assert client.call(RESET)[0] == 0
-        assert bounds() == [0, 64 * MIB], "a function reset forgets them"
+        assert client.bounds() == [0, 0], "a function reset forgets them"
         client.close()
+
+
+def test_nothing_is_traced_without_a_window(tmp_path):
+    """The memory is whose it is until somebody says which part of it is a window: it may be the system's. Nobody is
+    woken there, nothing is news, and an engine that traced is ended."""
+    with front(tmp_path, ["sleep", "1000"]) as (_, path, window), open(window, "r+b") as file:
+        page = mmap.mmap(file.fileno(), 4096)
+        client, fd = Client(path), os.eventfd(0)
+        client.set_vector(fd)
+        event(page, 1)
+        for _ in range(2):
+            client.write(BAR0, ARM, 0)
+            client.write(BAR0, ARM, 2)
+            client.write(BAR0, RESET_REGISTER, 1)
+        assert not fired(fd, 0.3)
+        assert [client.read(BAR0, at) for at in (STATUS, STARTS, SENT)] == [0, 0, 0]
+        for number in (1, 2):
+            client.bound(0, 16 * MIB)
+            until(lambda: client.read(BAR0, STATUS) == 1)
+            assert client.bound(2 * MIB, 0) == [2 * MIB, 0]
+            until(lambda: client.read(BAR0, STATUS) == 0)
+            assert client.read(BAR0, STARTS) == number
+        client.close()
+        page.close()
+
+
+def test_a_function_reset_leaves_other_windows_alone(tmp_path):
+    """It takes a while until the bounds are there again; an engine that had all of the memory meanwhile answered what
+    looks like a host in the first window."""
+    programs = ROOT / "build/native/bin"
+    if not programs.exists():
+        pytest.skip(f"expected {programs}, found nothing; run 'make native'")
+    command = [programs / "merapi-device", "--model", "--window", "{window}"]
+    with front(tmp_path, command) as (_, path, window), open(window, "r+b") as file:
+        first = [programs / "merapi", "create-window", f"file:{window}", "--heap", "16M"]
+        subprocess.run(first, check=True, stdout=subprocess.DEVNULL)
+        page = mmap.mmap(file.fileno(), 4096)
+        client = Client(path)
+        client.bound(32 * MIB, 16 * MIB)
+        until(lambda: client.read(BAR0, STATUS) == 1)
+        page[GENERATION : GENERATION + 8] = struct.pack("<Q", 2)
+        before = page[:]
+        assert client.call(RESET)[0] == 0
+        time.sleep(0.5)
+        client.bound(32 * MIB, 16 * MIB)
+        until(lambda: client.read(BAR0, STATUS) == 1)
+        assert page[:] == before
+        client.close()
+        page.close()

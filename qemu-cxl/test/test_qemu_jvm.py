@@ -152,7 +152,7 @@ def test_guest_reset_during_a_trace(tracer):
     machine.reset()
     assert machine.run("ls /dev/dax0.0")[0] != 0, "a guest that has just booted"
     assert [w["device"] for w in machine.provision()] == [tracer.memory]
-    machine.check("modprobe merapi_tracer; test -c /dev/merapi0")
+    tracer.bind()
     assert tracer.round_trips(100)["round_trips"] == 100
     status, output, read_log = java(machine, tracer.name, "after.log", program("MarkBench", "hashmap", 2, 30000))
     assert status == 0, output

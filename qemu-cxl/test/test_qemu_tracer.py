@@ -5,6 +5,7 @@ import re
 import time
 
 import pytest
+from gen_contract import offset_of
 from topology import MIB
 
 ROUND_TRIPS = 2000
@@ -43,10 +44,11 @@ def test_function_beside_the_expander(window):
     bar = function_bar(machine, folder)
     assert read_register(machine, bar, 0).to_bytes(4, "little") == b"MRPI"
     assert read_register(machine, bar, 8) == window.found["bytes"]
-    assert read_register(machine, bar, 0x18) & 1, "the engine runs"
-    starts = read_register(machine, bar, 0x24)
-    machine.check(f"busybox devmem {bar + 0x20:#x} 32 1")
-    wait_for(lambda: read_register(machine, bar, 0x24) == starts + 1)
+    assert [read_register(machine, bar, at) for at in (0x18, 0x24, 0x30, 0x34)] == [0, 0, 0, 0], "no window, no engine"
+    for engines, length in ((1, window.found["bytes"]), (1, 0)):
+        machine.check(f"busybox devmem {bar + 0x30:#x} 32 {length}; busybox devmem {bar + 0x20:#x} 32 1")
+        wait_for(lambda running=length != 0: read_register(machine, bar, 0x18) == running)
+        assert read_register(machine, bar, 0x24) == engines
     machine.check(f"echo 0 > {folder}/enable")
     assert machine.front.alive()
 
@@ -55,6 +57,27 @@ def test_driver_tells_the_bounds(tracer, window):
     assert tracer.attribute("window_bytes") == window.found["bytes"]
     listed = window.machine.merapi("list")["functions"]
     assert [(t["path"], t["window_bytes"], t["users"]) for t in listed] == [(tracer.device, window.found["bytes"], [])]
+
+
+def test_a_tracer_without_a_window_traces_nothing(tracer, window):
+    """The memory beside it may be the system's: one that nobody had bounded answered what looked like a host there."""
+    machine = tracer.machine
+    driver, address = "/sys/bus/pci/drivers/merapi_tracer", machine.check(f"basename $(readlink -f {tracer.folder})")
+    machine.check(f"echo {address.strip()} > {driver}/unbind; echo {address.strip()} > {driver}/bind")
+    generation = offset_of("host_index", "generation")
+    assert (tracer.attribute("window_offset"), tracer.attribute("window_bytes")) == (0, 0)
+    window.poke(generation, 2)
+    before = window.peek(offset_of("device_index", "state")), window.peek(offset_of("device_identity", "magic"))
+    machine.check(f"echo 1 > {tracer.folder}/reset")
+    assert "traces nothing" in machine.check("merapi list")
+    status, output = machine.run(f"merapi reset {tracer.name}")
+    assert status == ABSENT and "found one that traces nothing yet; 'merapi provision' bounds it" in output
+    assert tracer.attribute("engines") == 0 or tracer.front.engine() is None
+    after = window.peek(offset_of("device_index", "state")), window.peek(offset_of("device_identity", "magic"))
+    assert after == before
+    window.poke(generation, 0)
+    tracer.bind()
+    assert tracer.round_trips(10)["round_trips"] == 10
 
 
 def test_driver_keeps_its_word(tracer, window):
@@ -98,7 +121,10 @@ def test_bounds_are_the_drivers_word(tracer, window):
     machine.check(f"echo 1 > {tracer.folder}/reset")
     assert second.round_trips(10)["round_trips"] == 10, "bounded again after a reset"
     machine.merapi("destroy-window dax0.1")
+    assert bounds() == (first, 0)
+    assert machine.merapi("provision dax0.0")["changed"] and bounds() == (0, first)
     assert machine.merapi(f"release {window.found['memdev']}")["changed"]
+    assert bounds() == (0, 0)
     assert machine.provision() == [window.found]
 
 
@@ -153,8 +179,10 @@ def test_function_goes_under_a_user(tracer, how, way):
         machine.check("echo 1 > /sys/bus/pci/rescan")
     else:
         bar = function_bar(machine, path)
-        wait_for(lambda: read_register(machine, bar, 0x24) == engines + 1)
+        wait_for(lambda: read_register(machine, bar, 0x18) == 0)
+        assert read_register(machine, bar, 0x24) == engines
         machine.check(f"echo 0 > {path}/enable; basename {path} > {driver}/bind")
+    tracer.bind()
     assert tracer.round_trips(10)["round_trips"] == 10
 
 
@@ -168,6 +196,7 @@ def test_function_has_its_name_again_under_a_user(tracer):
     wait_for(lambda: machine.run(f"ls -l /proc/$(cat /run/holder)/fd | grep -q {tracer.device}")[0] == 0)
     machine.check(f"basename {path} > {driver}/unbind; basename {path} > {driver}/bind")
     assert machine.run(f"test -c {tracer.device}")[0] == 0
+    tracer.bind()
     assert tracer.round_trips(10)["round_trips"] == 10, "the old user has the old function"
     machine.check("kill $(cat /run/holder)")
     wait_for(lambda: machine.run("test -e /proc/$(cat /run/holder)")[0] != 0)

@@ -71,11 +71,22 @@ class Client:
         error, _ = self.call(SET_IRQS, struct.pack("<IIIII", 20, EVENTFD_TRIGGER, MSIX, 0, 1), [fd])
         assert error == 0
 
+    def bound(self, offset, length):
+        """Tell what the window is; returns what is in force then."""
+        for at, value in ((OFFSET, offset), (LENGTH, length)):
+            self.write(BAR0, at, value & 0xFFFFFFFF)
+            self.write(BAR0, at + 4, value >> 32)
+        self.write(BAR0, RESET_REGISTER, 1)
+        return self.bounds()
+
+    def bounds(self):
+        return [self.read(BAR0, at) | self.read(BAR0, at + 4) << 32 for at in (OFFSET, LENGTH)]
+
 
 @contextlib.contextmanager
 def front(folder, engine, status=0):
-    """A front process with a window of 64 MiB and the given engine; it is to end with this status. Yields (process,
-    socket, window file)."""
+    """A front process with a memory of 64 MiB, nothing of which is a window yet, and the given engine; it is to end
+    with this status. Yields (process, socket, file of the memory)."""
     if not FRONT.exists():
         pytest.skip(f"expected {FRONT}, found nothing; run 'make qemu-setup'")
     window, path = folder / "window", folder / "s"

@@ -38,7 +38,7 @@ struct eventfd_ctx;
 enum tracer_state {
 	TRACER_READY,
 	TRACER_AWAY, /* the function is being reset, or sleeps */
-	TRACER_GONE, /* unbound, in error, or refuses its bounds */
+	TRACER_GONE, /* unbound, in error, silent, or refuses its bounds */
 };
 
 /*
@@ -60,7 +60,7 @@ struct tracer {
 	struct rw_semaphore gate;
 	enum tracer_state state;
 	u64 window_offset;
-	u64 window_bytes;
+	u64 window_bytes; /* 0: nothing is traced */
 	void __iomem *registers;
 
 	unsigned long open; /* bit 0, a lock: somebody has the device open */
@@ -80,6 +80,8 @@ int tracer_write(struct tracer *t, u32 offset, u32 value);
 int tracer_read(struct tracer *t, u32 offset, u32 *value);
 /* A new engine; whoever waits is told that nothing will wake him any more. */
 int tracer_restart(struct tracer *t);
+/* Does it still answer? -EIO when not; it is gone then. */
+int tracer_look(struct tracer *t);
 
 /* Release of t->users. */
 void tracer_free(struct kref *users);
@@ -91,7 +93,12 @@ extern const struct file_operations tracer_file;
 extern const struct attribute_group *tracer_groups[];
 
 u64 tracer_read64(struct tracer *t, u32 low);
-/* Tell the function what it may reach; the gate is held, or nobody else is. */
+/*
+ * Tell the function what it may reach, of which a new engine begins; none with
+ * 0 bytes. The gate is held, or nobody else is there.
+ */
+int tracer_program(struct tracer *t, u64 offset, u64 bytes);
+/* The same, and they are the bounds from now on. */
 int tracer_bound(struct tracer *t, u64 offset, u64 bytes);
 
 #endif

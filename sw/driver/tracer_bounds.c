@@ -24,7 +24,7 @@ static void tracer_write64(struct tracer *t, u32 low, u64 value)
  * Nobody else tells the tracer what it may reach: not its user, and nothing
  * that lies in the memory. The registers read as what is in force.
  */
-int tracer_bound(struct tracer *t, u64 offset, u64 bytes)
+int tracer_program(struct tracer *t, u64 offset, u64 bytes)
 {
 	tracer_write64(t, REG_OFFSET_LOW, offset);
 	tracer_write64(t, REG_LENGTH_LOW, bytes);
@@ -32,6 +32,15 @@ int tracer_bound(struct tracer *t, u64 offset, u64 bytes)
 	if (tracer_read64(t, REG_OFFSET_LOW) != offset ||
 	    tracer_read64(t, REG_LENGTH_LOW) != bytes)
 		return -EINVAL;
+	return 0;
+}
+
+int tracer_bound(struct tracer *t, u64 offset, u64 bytes)
+{
+	int status = tracer_program(t, offset, bytes);
+
+	if (status)
+		return status;
 	/* Shown without the gate. */
 	WRITE_ONCE(t->window_offset, offset);
 	WRITE_ONCE(t->window_bytes, bytes);

@@ -135,7 +135,7 @@ static long tracer_wait(struct tracer *t,
 						    atomic_read(&t->resets) != resets,
 						    limit);
 	if (status == -ETIME)
-		return -ETIMEDOUT;
+		return tracer_look(t) ?: -ETIMEDOUT;
 	if (status)
 		return -EINTR;
 	return atomic_read(&t->resets) == resets ? 0 : -EIO;

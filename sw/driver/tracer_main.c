@@ -58,50 +58,85 @@ int tracer_write(struct tracer *t, u32 offset, u32 value)
 	return status;
 }
 
+/*
+ * With the gate held. What is read of a function that went without a word is
+ * all ones. Comes behind what was written.
+ */
+static bool tracer_answers(struct tracer *t)
+{
+	return ioread32(t->registers + REG_MAGIC) == TRACER_MAGIC;
+}
+
+/* It did not answer. A reset, or binding it again, makes it ready. */
+static void tracer_silent(struct tracer *t)
+{
+	bool news = false;
+
+	down_write(&t->gate);
+	if (t->state == TRACER_READY) {
+		news = true;
+		WRITE_ONCE(t->state, TRACER_GONE);
+		dev_err(t->misc.parent,
+			"does not answer, and is not used any more\n");
+	}
+	up_write(&t->gate);
+	if (news)
+		tracer_tell(t, &t->resets);
+}
+
 int tracer_read(struct tracer *t, u32 offset, u32 *value)
 {
+	bool silent = false;
 	int status = -EIO;
 
 	down_read(&t->gate);
 	if (t->state == TRACER_READY) {
 		*value = ioread32(t->registers + offset);
-		status = 0;
+		silent = PCI_POSSIBLE_ERROR(*value) && !tracer_answers(t);
+		if (!silent)
+			status = 0;
 	}
 	up_read(&t->gate);
+	if (silent)
+		tracer_silent(t);
 	return status;
 }
 
-/* With the gate held. Has reached the function when it returns. */
-static void tracer_end_engine(struct tracer *t)
+int tracer_look(struct tracer *t)
 {
-	iowrite32(1, t->registers + REG_RESET);
-	/* What is read comes behind what was written. */
-	ioread32(t->registers + REG_STARTS);
+	u32 magic;
+
+	return tracer_read(t, REG_MAGIC, &magic);
 }
 
 int tracer_restart(struct tracer *t)
 {
+	bool silent = false;
 	int status = -EIO;
 
 	down_read(&t->gate);
 	if (t->state == TRACER_READY) {
-		tracer_end_engine(t);
-		status = 0;
+		iowrite32(1, t->registers + REG_RESET);
+		silent = !tracer_answers(t);
+		if (!silent)
+			status = 0;
 	}
 	up_read(&t->gate);
-	if (!status)
+	if (silent)
+		tracer_silent(t);
+	else if (!status)
 		tracer_tell(t, &t->resets);
 	return status;
 }
 
-/* No register is reached from now on, and nothing traces for a user. */
+/* No register is reached from now on, and nothing is traced. */
 static void tracer_leave(struct pci_dev *pdev, enum tracer_state state)
 {
 	struct tracer *t = pci_get_drvdata(pdev);
 
 	down_write(&t->gate);
 	if (t->state == TRACER_READY && !pci_channel_offline(pdev))
-		tracer_end_engine(t);
+		tracer_program(t, 0, 0);
 	WRITE_ONCE(t->state, state);
 	up_write(&t->gate);
 }
@@ -138,11 +173,13 @@ static int tracer_identify(struct tracer *t, struct device *device)
 				     TRACER_VERSION_MAJOR, t->version >> 16,
 				     t->version & 0xffff);
 	t->memory_bytes = tracer_read64(t, REG_SIZE_LOW);
-	/* All of it until the administrator says otherwise. */
-	if (tracer_bound(t, 0, t->memory_bytes))
+	/*
+	 * Nothing until the administrator says which part of it is a window:
+	 * the rest may be the system's own memory.
+	 */
+	if (tracer_bound(t, 0, 0))
 		return dev_err_probe(device, -ENODEV,
-				     "expected to trace %#llx bytes, found that the function refuses\n",
-				     t->memory_bytes);
+				     "expected to trace nothing at first, found that the function refuses\n");
 	return 0;
 }
 
@@ -214,7 +251,7 @@ static int tracer_probe(struct pci_dev *pdev, const struct pci_device_id *id)
 	if (status)
 		return dev_err_probe(&pdev->dev, status, "no /dev/%s\n",
 				     t->name);
-	dev_info(&pdev->dev, "%s traces %llu MiB\n", t->name,
+	dev_info(&pdev->dev, "%s, beside %llu MiB\n", t->name,
 		 t->memory_bytes >> 20);
 	return 0;
 }

@@ -74,8 +74,23 @@ std::vector<TracerFunction> tracers_beside(const std::string& expander) {
 
 // Any of that part of the memory.
 bool reaches(const TracerFunction& tracer, const Span& part) {
+  if (tracer.window_bytes == 0) return false;
   return part.offset < tracer.window_offset ? tracer.window_offset - part.offset < part.bytes
                                             : part.offset - tracer.window_offset < tracer.window_bytes;
+}
+
+// The tracers that reach any of that part of an expander's memory. Refuses where one of them cannot be bounded, as far
+// as that shows.
+std::vector<TracerFunction> let_go(const std::string& expander, const Span& taken, const std::string& what) {
+  std::vector<TracerFunction> all = tracers_beside(expander);
+  std::erase_if(all, [&](const TracerFunction& t) { return !reaches(t, taken); });
+  for (const TracerFunction& t : all) {
+    const std::string is = ", a tracer that reaches " + what;
+    require_nobody(t.path, is);
+    if (const int code = tracer_bound_refused(t); code != 0)
+      throw system_failure(code, "expected to bound " + t.name + is + "; run it as root");
+  }
+  return all;
 }
 
 // Names of the regions on an expander.
@@ -324,14 +339,14 @@ DaxDevice Provisioning::ready(DaxDevice device) {
 }
 
 void Provisioning::require_tracer_lets_go(const DaxDevice& device, const Span& taken, const std::string& what) {
-  const auto place = place_of(device);
-  if (!place) return;  // bound_tracer tells
-  for (const TracerFunction& t : tracers_beside(place->expander)) {
-    if (!reaches(t, taken)) continue;
-    const std::string is = ", a tracer that reaches " + what;
-    require_nobody(t.path, is);
-    if (const int code = tracer_bound_refused(t); code != 0)
-      throw system_failure(code, "expected to bound " + t.name + is + "; run it as root");
+  if (const auto place = place_of(device)) let_go(place->expander, taken, what);  // else bound_tracer tells
+}
+
+void Provisioning::end_tracers(const std::string& expander, const Span& taken, const std::string& what) {
+  for (const TracerFunction& t : let_go(expander, taken, what)) {
+    if (const int code = set_tracer_bound(t, "window_bytes", 0); code != 0)
+      throw system_failure(code, "expected to end " + t.name + ", a tracer that reaches " + what + "; see dmesg");
+    did_.push_back("bounded " + t.name + " to nothing");
   }
 }
 
@@ -349,11 +364,10 @@ void Provisioning::bound_tracer(const DaxDevice& device, const std::optional<Spa
     if (t.window_offset == place->offset && t.window_bytes == device.bytes) continue;
     const std::string bounds = human_bytes(device.bytes) + " from " + human_bytes(place->offset) + " of " +
                                place->expander + " on (" + device.name + ")";
-    // In an order in which each step lies inside the memory.
-    const uint64_t least = std::min(t.window_bytes, device.bytes);
-    int code = least != t.window_bytes ? set_tracer_bound(t, "window_bytes", least) : 0;
+    // It reaches nothing in between.
+    int code = t.window_bytes != 0 ? set_tracer_bound(t, "window_bytes", 0) : 0;
     if (code == 0 && t.window_offset != place->offset) code = set_tracer_bound(t, "window_offset", place->offset);
-    if (code == 0 && least != device.bytes) code = set_tracer_bound(t, "window_bytes", device.bytes);
+    if (code == 0) code = set_tracer_bound(t, "window_bytes", device.bytes);
     if (code == 0) {
       did_.push_back("bounded " + t.name + " to " + bounds);
     } else if (code == EBUSY || code == EACCES || code == EPERM) {
@@ -458,6 +472,7 @@ std::optional<Place> Provisioning::release(const std::string& target) {
                                d.name);
   }
   const auto place = place_of(*region);
+  if (place) end_tracers(place->expander, {place->offset, region->bytes}, region->name);
   change({"cxl", "disable-region", region->name}, "see dmesg");
   change({"cxl", "destroy-region", region->name}, "see dmesg");
   return place;

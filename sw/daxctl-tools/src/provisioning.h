@@ -45,6 +45,9 @@ class Provisioning {
   // Refuse while a tracer that reaches any of `taken`, which lies in the expander of `device`, cannot be bounded, as
   // far as that shows. `what` says what that is.
   static void require_tracer_lets_go(const DaxDevice& device, const Span& taken, const std::string& what);
+  // No tracer's PCI function beside the expander reaches any of `taken` any more: it traces nothing until it is bounded
+  // again. Refuses where require_tracer_lets_go does.
+  void end_tracers(const std::string& expander, const Span& taken, const std::string& what);
   // Refuse while a process has the device open.
   static void require_unused(const DaxDevice& device);
 

@@ -58,8 +58,8 @@ void shrink(Provisioning* work, const std::string& name, uint64_t by) {
   if (const auto smaller = find_dax(name)) work->bound_tracer(*smaller, taken);
 }
 
-// A tracer may reach a window that was made of free room: one that nobody has bounded since its driver was loaded, or
-// that was bounded to a window which is gone.
+// A tracer may reach a window that was made of free room: one that was bounded by hand, or to a window that went
+// without this command.
 void keep_tracers_away(Provisioning* work, const DaxDevice& made, const std::string& sibling) {
   const auto place = place_of(made);
   if (!place) return;

@@ -86,7 +86,7 @@ struct TracerFunction {
   std::string pci;
   uint64_t memory_bytes = 0;   // of its expander
   uint64_t window_offset = 0;  // what it traces of that
-  uint64_t window_bytes = 0;
+  uint64_t window_bytes = 0;   // 0: nothing
   uint64_t interrupts = 0;
   uint64_t engines = 0;  // started so far
 };

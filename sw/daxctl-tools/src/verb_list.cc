@@ -183,10 +183,13 @@ void show(const json& all) {
     printf("tracer    %s(%d) serves %zu window(s)%s%s\n", t["command"].get<std::string>().c_str(), t["pid"].get<int>(),
            t["windows"].get<size_t>(), sockets.empty() ? "" : " at", sockets.c_str());
   }
-  for (const json& t : all["functions"])
-    printf("function  %-8s traces %s from %s on, at PCI %s; used by %s\n", t["function"].get<std::string>().c_str(),
-           human_bytes(t["window_bytes"]).c_str(), human_bytes(t["window_offset"]).c_str(),
-           t["pci"].get<std::string>().c_str(), users_text(t["users"]).c_str());
+  for (const json& t : all["functions"]) {
+    const std::string traces =
+        t["window_bytes"] == 0 ? "nothing ('merapi provision' gives it a window)"
+                               : human_bytes(t["window_bytes"]) + " from " + human_bytes(t["window_offset"]) + " on";
+    printf("function  %-8s traces %s, at PCI %s; used by %s\n", t["function"].get<std::string>().c_str(),
+           traces.c_str(), t["pci"].get<std::string>().c_str(), users_text(t["users"]).c_str());
+  }
 }
 
 int list(const Options& o) {

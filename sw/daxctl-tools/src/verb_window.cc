@@ -116,6 +116,8 @@ int destroy(const DestroyOptions& o) {
                                 "whole region back");
     const std::string key = record_key(*device);
     WindowRecord record;
+    if (const auto place = place_of(*device))
+      work.end_tracers(place->expander, {place->offset, device->bytes}, device->name);
     unmake_window(&work, *device);
     if (!key.empty()) {
       record.remove(key, device->bytes);

@@ -278,14 +278,14 @@ class MockSystem:
         node.write_bytes(b"")
         node.chmod(mode)
 
-    def function(self, name="merapi0", memory=512 << 20, slot="0000:0d:00"):
-        """The PCI function of a tracer, normally in the slot of the expander that expander() makes. Returns a function
-        that reads an attribute."""
+    def function(self, name="merapi0", memory=512 << 20, slot="0000:0d:00", traces=None):
+        """The PCI function of a tracer, normally in the slot of the expander that expander() makes. It traces that many
+        bytes, normally all. Returns a function that reads an attribute."""
         pci = f"devices/pci0000:0c/{slot}.1"
         for key, value in {
             "memory_bytes": memory,
             "window_offset": 0,
-            "window_bytes": memory,
+            "window_bytes": memory if traces is None else traces,
             "interrupts": 7,
             "engines": 2,
         }.items():

@@ -415,4 +415,7 @@ def test_list_shows_functions_of_tracers(system):
             "users": [],
         }
     ]
-    assert "merapi0  traces 512 MiB from 0 B on, at PCI 0000:0d:00.1; used by nobody" in system.run("list").out
+    system.function("merapi1", slot="0000:0e:00", traces=0)
+    listed = system.run("list").out
+    assert "merapi0  traces 512 MiB from 0 B on, at PCI 0000:0d:00.1; used by nobody" in listed
+    assert "merapi1  traces nothing ('merapi provision' gives it a window), at PCI 0000:0e:00.1; used by" in listed

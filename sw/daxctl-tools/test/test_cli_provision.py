@@ -321,6 +321,32 @@ def test_tracer_beside_the_expander_is_bounded(system):
     assert (bounds("window_offset"), bounds("window_bytes")) == (0, 384 << 20)
 
 
+def test_tracer_without_a_window_gets_one(system):
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    system.dax("dax0.0", size=384 << 20)
+    bounds = system.function(traces=0)
+    system.write("devices/pci0000:0c/0000:0d:00.1/window_offset", 256 << 20)  # of one that is gone
+    assert system.run("provision", "mem0", "--json").json()["did"]
+    assert (bounds("window_offset"), bounds("window_bytes")) == (0, 384 << 20)
+
+
+def test_tracer_traces_nothing_of_what_was_released(system):
+    """The kernel may make system memory of it."""
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    system.dax("dax0.0")
+    system.program("cxl", "")
+    bounds, other = system.function(), system.function("merapi1", slot="0000:0e:00")
+    with open(system.dev / "merapi0"):
+        done = system.run("release", "mem0")
+    assert done.status == BUSY and "merapi0, a tracer that reaches region0, found" in done.err
+    assert system.changes() == [] and bounds("window_bytes") == 512 << 20
+    done = system.run("release", "mem0", "--json").json()
+    assert done["did"][0] == "bounded merapi0 to nothing" and len(done["did"]) == 3
+    assert (bounds("window_bytes"), other("window_bytes")) == (0, 512 << 20)
+
+
 def test_tracer_of_another_slot_is_left(system):
     system.expander("mem0")
     system.region("region0", ["mem0"])

@@ -84,6 +84,25 @@ def test_a_window_of_free_room_is_no_tracer_s(divided):
     assert "bounded merapi0 to 384 MiB from 0 B of mem0 on (dax0.0)" in done.json()["did"]
 
 
+def test_tracer_traces_nothing_of_a_window_that_is_gone(divided):
+    bounds = divided.function()
+    assert divided.run("create-window", "dax0.0", "--size", "128M").status == OK
+    assert divided.run("provision", "dax0.1").status == OK
+    place = (384 << 20, 128 << 20)
+    assert (bounds("window_offset"), bounds("window_bytes")) == place
+    with open(divided.dev / "merapi0"):
+        done = divided.run("destroy-window", "dax0.1")
+    assert done.status == BUSY and "merapi0, a tracer that reaches dax0.1, found" in done.err
+    assert (divided.dev / "dax0.1").exists() and (bounds("window_offset"), bounds("window_bytes")) == place
+    done = divided.run("destroy-window", "dax0.1", "--json")
+    assert done.json()["did"] == [
+        "bounded merapi0 to nothing",
+        "daxctl disable-device dax0.1",
+        "daxctl destroy-device dax0.1",
+    ]
+    assert bounds("window_bytes") == 0
+
+
 # Somebody opens the tracer between the look at its users and the bound.
 OPENED = r"""
 #include <dlfcn.h>

@@ -46,6 +46,11 @@ static int pci_size(struct merapi_window* window, uint64_t needed, uint32_t flag
   if (ioctl(window->connection, MERAPI_TRACER_INFO, &info) < 0)
     return merapi_fail(error, -errno, "expected a tracer's device before the comma of the name, found: %s",
                        strerror(errno));
+  if (info.window_bytes == 0)
+    return merapi_fail(error, -ENOTSUP,
+                       "expected a tracer that is bounded to %s, found one that traces nothing yet; 'merapi provision' "
+                       "bounds it, or window_offset and window_bytes of its PCI function in sysfs do",
+                       window->path);
   if (info.window_bytes > window->bytes)
     return merapi_fail(error, -ENOTSUP,
                        "expected a tracer of at most the %" PRIu64 " bytes of %s, found one of %" PRIu64

@@ -146,6 +146,9 @@ object Region {
   /** Smallest regions, in bytes. Shifts by what a region may have beyond that need fewer steps. */
   val unitLog2 = 16
 
+  /** Largest regions, in bytes. A heap may be one of them, so this may be as much as `heapAddressBits` or more. */
+  val mostLog2 = 36
+
   /** How many of the smallest a region is, log2. */
   def units(regionLog2: UInt): UInt = (regionLog2 - unitLog2.U)(4, 0)
 

@@ -82,7 +82,7 @@ class ConfigLatch(p: TracerParameters) extends Module {
     (alignment < 3.U || alignment > 8.U, at(C.AlignmentLog2), alignment),
     // A region's bits fill whole lines.
     (
-      regionLog2 < Region.unitLog2.U || regionLog2 > 36.U || regionLog2 < alignment +& 9.U,
+      regionLog2 < Region.unitLog2.U || regionLog2 > Region.mostLog2.U || regionLog2 < alignment +& 9.U,
       at(C.RegionLog2),
       regionLog2
     ),

@@ -158,7 +158,7 @@ class LimitLoader(p: TracerParameters, askers: Int) extends Module {
   val line          = Reg(UInt(lineBits.W))
   val at            = Reg(UInt(placeBits.W))
   private def last  = lone.fold(at.andR)(_.handed || at.andR)
-  private val bytes = UIntToOH(io.config.regionLog2, p.heapAddressBits)
+  private val bytes = UIntToOH(io.config.regionLog2, p.heapAddressBits.max(Region.mostLog2 + 1))
   arrived.io.deq.ready := !handed || last
   when(handed) {
     at := at + 1.U

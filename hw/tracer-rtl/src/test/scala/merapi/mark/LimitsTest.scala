@@ -220,6 +220,38 @@ class LimitsTest extends BlockTest {
     }
   }
 
+  for (bits <- Seq(32, 36)) test(s"one region is all that $bits bits address") {
+    simulate(new LimitsHarness(p.copy(heapAddressBits = bits, windowAddressBits = bits + 1))) { limits =>
+      val memory = new Memory(new Random(1), 2, 4)
+      rest(limits)
+      limits.io.out.foreach(_.ready.poke(true))
+      configure(limits.io.config, 1)
+      limits.io.config.regionLog2.poke(bits)
+      val most = BigInt(1) << bits
+      for (limit <- Seq(BigInt(0), BigInt(8), most / 2, most - 8, most, most + 8)) {
+        memory.setWord(Config.limits, 0, limit)
+        restart(limits)
+        while (is(limits.io.sweeping)) limits.clock.step()
+        for (offset <- Seq(limit - 8, limit) if offset >= 0 && offset < most) {
+          limits.io.in(0).valid.poke(true)
+          limits.io.in(0).bits.obj.poke(offset >> 3)
+          var found, wrong = Option.empty[Boolean]
+          for (_ <- 0 until 100 if found.isEmpty || wrong.isEmpty) {
+            memory.serve(limits.io.read)
+            if (found.isDefined) wrong = Some(is(limits.io.fault(0).valid)) // a cycle after its object
+            if (fires(limits.io.out(0))) found = Some(is(limits.io.out(0).bits.below))
+            val taken = fires(limits.io.in(0))
+            limits.clock.step()
+            memory.tick()
+            if (taken) limits.io.in(0).valid.poke(false)
+          }
+          assert(wrong.contains(limit > most), s"limit $limit: a fault")
+          assert(found.contains(limit <= most && offset < limit), s"limit $limit, object at $offset")
+        }
+      }
+    }
+  }
+
   test("the core's reset leaves no row out of a sweep") {
     simulate(new LimitsHarness(p)) { limits =>
       val memory = new Memory(new Random(1), 2, 4)

@@ -44,8 +44,19 @@ class GuestError(Exception):
     """The guest did not start, ended, or said nothing; the text says what was expected and found."""
 
 
+def remove_left():
+    """Remove what dead launchers left in shared memory: the folders whose lock nobody holds. Who shares the memory from
+    another container sees no process of this one."""
+    for folder in SHARED_MEMORY.glob("merapi-qemu-*"):
+        with contextlib.suppress(OSError), open(folder / LOCK) as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            shutil.rmtree(folder, ignore_errors=True)
+
+
 def check_room(wanted):
-    """An error unless shared memory has room for all that expanders may hold: without, QEMU ends during a run."""
+    """An error unless shared memory has room for all that expanders may hold: without, QEMU ends during a run. What
+    dead launchers left takes none."""
+    remove_left()
     if not os.access(SHARED_MEMORY, os.W_OK):
         raise GuestError(f"expected a folder in memory, {SHARED_MEMORY}, that can be written, found none")
     free = shutil.disk_usage(SHARED_MEMORY).free
@@ -57,13 +68,8 @@ def check_room(wanted):
 
 
 def private_folder(wanted):
-    """A folder in shared memory for the agent's socket and the expanders, which may come to `wanted` bytes; what dead
-    launchers left is removed. Returns the folder and an open file, locked while its launcher lives: who shares the
-    memory from another container sees no process of this one."""
-    for folder in SHARED_MEMORY.glob("merapi-qemu-*"):
-        with contextlib.suppress(OSError), open(folder / LOCK) as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            shutil.rmtree(folder, ignore_errors=True)
+    """A folder in shared memory for the agent's socket and the expanders, which may come to `wanted` bytes. Returns the
+    folder and an open file, locked while its launcher lives."""
     check_room(wanted)
     # Under its name only when it is locked.
     made = Path(tempfile.mkdtemp(prefix=".merapi-qemu-", dir=SHARED_MEMORY))

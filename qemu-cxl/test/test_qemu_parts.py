@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import accelerator
 import bench_qemu
@@ -230,6 +231,17 @@ def test_what_a_dead_launcher_left_is_removed(tmp_path, monkeypatch):
     machines.private_folder(MIB)[1].close()
     assert not Path(own).exists() and not alive.exists() and Path(again).exists()
     other.close()
+
+
+def test_what_a_dead_launcher_left_takes_no_room(tmp_path, monkeypatch):
+    """It was counted by the looks that come before a guest is started, which alone removed it."""
+    left = tmp_path / "merapi-qemu-1-dead"
+    left.mkdir()
+    (left / machines.LOCK).touch()
+    monkeypatch.setattr(machines, "SHARED_MEMORY", tmp_path)
+    room = {True: 0, False: MIB}
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=room[left.exists()]))
+    machines.check_room(MIB)
 
 
 def test_archive_of_the_kernels_kind(tmp_path):

@@ -133,6 +133,15 @@ def tracer_window(machine, found):
     return f"pci:{TRACER},{found['device']}"
 
 
+def lost_function(front, folder):
+    """What became of the tracer's PCI function, as sentences; to be asked while QEMU runs, which leaves at its end."""
+    if not front.alive():
+        return [f"the PCI function's process ended during the run; see {folder / 'device.log'}"]
+    if front.left():
+        return [f"QEMU gave up the PCI function during the run; see {folder / 'qemu.log'}"]
+    return []
+
+
 def run(args, out):
     begin = time.monotonic()
     (args.folder / "report.json").unlink(missing_ok=True)
@@ -152,7 +161,7 @@ def run(args, out):
         status, read = run_java(machine, command, out / "jvm.log", args.seconds)
         java_s, cpu_s = time.monotonic() - java_begin, machine.cpu_seconds()
         interrupts = int(machine.check(f"cat {TRACER_FOLDER}/interrupts"))
-        died, simulated = not machine.front.alive(), machine.front.simulated()
+        lost, simulated = lost_function(machine.front, args.folder), machine.front.simulated()
     result = report.build(read, args.device, command, status, simulated)
     result["emulation"] = {
         "topology": args.topology,
@@ -176,9 +185,7 @@ def run(args, out):
     for line in report.table(result):
         print(line)
     print(f"\nreport: {args.folder / 'report.json'} (times are those of an emulated processor)")
-    found = report.problems(result, LEAST_CYCLES)
-    if died:
-        found.append(f"the PCI function's process ended during the run; see {args.folder / 'device.log'}")
+    found = report.problems(result, LEAST_CYCLES) + lost
     for problem in found:
         print(f"qemu: {problem}", file=sys.stderr)
     return 1 if found else 0

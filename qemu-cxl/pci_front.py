@@ -13,7 +13,8 @@ from topology import slot_name
 from window_device import engine_arguments
 
 FRONT = Path(__file__).resolve().parents[1] / "build/qemu/bin/merapi-pci-front"
-
+# What it says in its log when QEMU has left it, or ended.
+LEFT = "merapi-pci-front: the connection to a client ended"
 
 RESTART_SECONDS = 20
 # The engine proper starts when the file $0 is not there (any more).
@@ -40,6 +41,10 @@ class PciFront(Device):
         engine = [self.program, *engine_arguments(self.name), *self.options, "--window", "{window}"]
         engine = ["/bin/sh", "-c", WHEN_FREE, self.gate, *engine]
         return self.start([FRONT, "--socket", self.path, "--window", self.window, "--", *engine])
+
+    def left(self):
+        """Has a client left? QEMU does not come back: while it runs its guest has lost the function."""
+        return LEFT in Path(self.log.name).read_text(errors="replace")
 
     def engine(self):
         """Number of the engine's process, None while there is none."""

@@ -166,6 +166,9 @@ void VfioUserServer::run(int stop_fd) {
     if (client < 0) continue;
     serve(Connection(client, stop_fd));
     drop_vectors();
+    // A machine whose client this was has lost the function: it does not come back.
+    fds[0].revents = 0;
+    if (poll(fds, 1, 0) == 0) fprintf(stderr, "merapi-pci-front: the connection to a client ended\n");
   }
 }
 

@@ -22,7 +22,7 @@ class VfioUserServer {
   VfioUserServer& operator=(const VfioUserServer&) = delete;
 
   // Serves one client after the other until `stop_fd` is readable. A client that breaks the protocol is dropped with a
-  // line on standard error.
+  // line on standard error; another line there tells of each client that is served no more, whoever ended it.
   void run(int stop_fd);
 
  private:

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from pci_front import LEFT
 from vfio_client import (
     ARM,
     BAR0,
@@ -159,6 +160,23 @@ def test_a_client_that_breaks_the_protocol_is_dropped_and_the_next_is_served(ser
         assert other.call(WRITE, struct.pack("<QII", 0, BAR0, 4))[0] == EINVAL
         assert other.call(SET_IRQS, struct.pack("<IIIII", 20, EVENTFD_TRIGGER, MSIX, 0xFFFFFFFF, 2))[0] == EINVAL
         assert other.read(BAR0, MAGIC).to_bytes(4, "little") == b"MRPI"
+
+
+def test_a_client_that_leaves_is_told(tmp_path):
+    """QEMU gave up the function while its guest ran, and nothing noticed."""
+    log = tmp_path / "front.log"
+    with front(tmp_path, ["sleep", "1000"]) as (_, path, _), contextlib.closing(Client(path)) as kept:
+        assert kept.read(BAR0, MAGIC) and log.read_text() == ""
+        kept.socket.shutdown(socket.SHUT_RDWR)
+        until(lambda: log.read_text() == f"{LEFT}\n")
+        with contextlib.closing(Client(path)) as dropped:
+            dropped.socket.sendall(struct.pack("<HHIII", 1, READ, 8, 0, 0))
+            until(lambda: log.read_text().count(LEFT) == 2)
+        served = Client(path)
+        assert served.read(BAR0, MAGIC)
+    # It is the front that ended.
+    assert log.read_text().count(LEFT) == 2
+    served.close()
 
 
 def ends_at_once(process):

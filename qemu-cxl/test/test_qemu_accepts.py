@@ -2,7 +2,9 @@
 """QEMU makes each machine, stopped before its first instruction: no guest, so this takes a second or two."""
 
 import json
+import os
 import shutil
+import signal
 import socket
 import subprocess
 import time
@@ -10,10 +12,12 @@ import time
 import machine as machines
 import pytest
 import topology
-from emulate import DEVICE_PROGRAM
+from emulate import DEVICE_PROGRAM, lost_function
 from machine import Machine
+from native_fixtures import stop_process
 from pci_front import FRONT, PciFront
 from topology import MIB, TOPOLOGIES
+from vfio_client import until
 
 SECONDS = 120
 
@@ -22,9 +26,10 @@ class Stopped:
     """A machine that is made and not started, and its QMP monitor."""
 
     def __init__(self, machine):
-        self.path = f"{machine.private}/monitor"
+        self.path, self.log = f"{machine.private}/monitor", machine.folder / "qemu.log"
         command = [*machine.command(), "-S"]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        with open(self.log, "w") as log:
+            self.process = subprocess.Popen(command, stdout=log, stderr=log)
         self.socket = socket.socket(socket.AF_UNIX)
         deadline = time.monotonic() + SECONDS
         while True:
@@ -32,16 +37,19 @@ class Stopped:
                 self.socket.connect(self.path)
                 break
             except OSError:
-                assert self.process.poll() is None, self.process.stdout.read()
+                assert self.process.poll() is None, self.log.read_text()
                 assert time.monotonic() < deadline, "QEMU did not listen"
                 time.sleep(0.1)
         self.stream = self.socket.makefile("rw")
         assert "QMP" in self.stream.readline()
         self.call("qmp_capabilities")
 
-    def call(self, name, **arguments):
+    def tell(self, name, **arguments):
         self.stream.write(json.dumps({"execute": name, "arguments": arguments}) + "\n")
         self.stream.flush()
+
+    def call(self, name, **arguments):
+        self.tell(name, **arguments)
         while True:
             answer = json.loads(self.stream.readline())
             if "event" not in answer:
@@ -57,7 +65,6 @@ class Stopped:
         self.socket.close()
         self.process.kill()
         self.process.wait()
-        self.process.stdout.close()
 
 
 @pytest.fixture
@@ -106,3 +113,29 @@ def test_tracer_is_a_function_beside_the_expander(made, tmp_path):
             stopped.end()
         assert front.alive(), "the front outlives its client"
     assert "class Class 1200, addr 00:00.1, pci id 1234:4d52" in tree
+
+
+def test_a_function_that_qemu_gives_up_is_told(made, tmp_path):
+    """Of a front that answers too late, which went unseen: both processes run on."""
+    machine = made("one")
+    with PciFront(DEVICE_PROGRAM, "model", tmp_path, machine.files()[0], f"{machine.private}/tracer") as front:
+        machine.front = front
+        stopped = Stopped(machine)
+        try:
+            stopped.tree()
+            assert lost_function(front, tmp_path) == []
+            # Otherwise a reset, which the function has to answer, ends QEMU.
+            stopped.call("set-action", reboot="reset")
+            stop_process(front.process.pid)
+            try:
+                # It answers when all is reset.
+                stopped.tell("system_reset")
+                until(lambda: "timed out waiting for reply" in stopped.log.read_text(), SECONDS)
+            finally:
+                os.kill(front.process.pid, signal.SIGCONT)
+            until(front.left)
+            assert stopped.process.poll() is None
+            told = lost_function(front, tmp_path)
+        finally:
+            stopped.end()
+    assert told == [f"QEMU gave up the PCI function during the run; see {tmp_path / 'qemu.log'}"]

@@ -35,11 +35,16 @@ def kernel_image():
     return next((packages.tree("kernel") / "boot").glob("vmlinuz-*"))
 
 
+def fetch():
+    """Fetch the packages that are missing. Returns what was taken as {tree: {package: version}}."""
+    return {name: json.loads((packages.tree(name) / "packages.json").read_text()) for name in packages.TREES}
+
+
 def ready():
-    """Make what is missing."""
+    """Fetch and make what is missing. Returns the packages as fetch() does."""
     OUT.mkdir(parents=True, exist_ok=True)
     with exclusive("qemu-setup"):
-        taken = {name: json.loads((packages.tree(name) / "packages.json").read_text()) for name in packages.TREES}
+        taken = fetch()
         stamp, recipe = OUT / "initramfs.sha256", initramfs.recipe()
         if not (INITRAMFS.exists() and VMLINUX.exists() and stamp.exists() and stamp.read_text() == recipe):
             say("guest: making the initramfs, unpacking the kernel")

@@ -75,9 +75,14 @@ def prepared():
     except GuestError as error:
         pytest.skip(str(error))
     try:
-        return prepare.ready()
+        prepare.fetch()
     except SystemExit:
         pytest.skip("QEMU or the guest's packages could not be had; run 'make qemu-setup' to see why")
+    # Once for all tests: pytest would ask a fixture that ended by another exception for each of them.
+    try:
+        return prepare.ready()
+    except SystemExit:
+        pytest.fail("the guest could not be made of its packages and our sources; the reason is in the output")
 
 
 @pytest.fixture(scope="session")

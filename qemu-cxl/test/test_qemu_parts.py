@@ -395,7 +395,7 @@ def test_too_old_a_package_is_refused(capsys):
 
 
 def test_driver_is_in_the_kernels_style(prepared, tmp_path):
-    sources = sorted(checkpatch.DRIVER.glob("*.[ch]"))
+    sources = sorted(checkpatch.DRIVER.glob("tracer*.[ch]"))
     assert len(sources) == 4 and checkpatch.findings(sources) == []
     source = checkpatch.DRIVER / "tracer_main.c"
     wrong = tmp_path / "wrong.c"
@@ -409,6 +409,32 @@ def test_driver_names_the_kernel_that_it_needs(prepared, tmp_path, capsys):
         kbuild.module(checkpatch.DRIVER, tmp_path / "driver", "PATCHLEVEL=7")
     assert "merapi_tracer: expected Linux 6.8 or newer, found 6.7" in capsys.readouterr().err
     assert not list(tmp_path.rglob("*.o"))
+
+
+def test_what_kbuild_leaves_beside_the_driver_is_no_part_of_it(prepared, tmp_path, monkeypatch):
+    """Its README says to compile it in its folder. After that checks of style failed, and the guest was made anew."""
+    driver, out = tmp_path / "driver", tmp_path / "out"
+    sources = {"Kbuild", "tracer.h", "tracer_bounds.c", "tracer_file.c", "tracer_main.c"}
+    driver.mkdir()
+    for name in sources:
+        shutil.copy(checkpatch.DRIVER / name, driver)
+    monkeypatch.setattr(initramfs, "DRIVER", driver)
+    monkeypatch.setattr(checkpatch, "DRIVER", driver)
+    monkeypatch.setattr(checkpatch, "findings", lambda files: [] if {f.name for f in files} < sources else files)
+    monkeypatch.setattr(sys, "argv", ["checkpatch.py"])
+    recipe = initramfs.recipe()
+    left = [f"merapi_tracer{kind}" for kind in (".ko", ".mod", ".mod.c", ".mod.o", ".o")]
+    left += ["tracer_main.o", ".tracer_main.o.cmd", ".tracer_main.o.d", "Module.symvers", "modules.order"]
+    for name in left:
+        (driver / name).write_text("compiled")
+    assert initramfs.recipe() == recipe
+    assert checkpatch.main() == 0
+    with pytest.raises(SystemExit):
+        kbuild.module(driver, out, "PATCHLEVEL=7")
+    assert {f.name for f in (out / "driver").iterdir()} == sources
+    root = initramfs.HERE.parent
+    ignored = ["git", "-C", root, "check-ignore", *(f"sw/driver/{name}" for name in left)]
+    assert subprocess.run(ignored, capture_output=True, text=True).stdout.count("\n") == len(left)
 
 
 def test_scripts_of_the_guest_are_shell(tmp_path):

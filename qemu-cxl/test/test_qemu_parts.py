@@ -411,6 +411,22 @@ def test_driver_names_the_kernel_that_it_needs(prepared, tmp_path, capsys):
     assert not list(tmp_path.rglob("*.o"))
 
 
+def test_the_environment_of_kernel_developers_is_left_out(prepared, tmp_path, monkeypatch):
+    """With KBUILD_OUTPUT or LLVM exported the driver did not compile."""
+    make = tmp_path / "bin/make"
+    make.parent.mkdir()
+    make.write_text(f"#!/bin/sh\nenv > {tmp_path}/environment\ntouch {tmp_path}/out/driver/merapi_tracer.ko\n")
+    make.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{make.parent}:{os.environ['PATH']}")
+    strange = {"KBUILD_OUTPUT": "/nowhere", "LLVM": "1", "LLVM_IAS": "1", "O": "/nowhere", "ARCH": "arm64"}
+    strange |= {"CROSS_COMPILE": "none-", "KCFLAGS": "-none", "CPATH": "/nowhere", "MAKEFLAGS": "n", "V": "1"}
+    for name, value in {**strange, "LC_ALL": "C"}.items():
+        monkeypatch.setenv(name, value)
+    assert kbuild.module(checkpatch.DRIVER, tmp_path / "out").name == "merapi_tracer.ko"
+    names = {line.partition("=")[0] for line in (tmp_path / "environment").read_text().splitlines()}
+    assert {"PATH", "HOME", "LC_ALL"} <= names and not names & strange.keys()
+
+
 def test_what_kbuild_leaves_beside_the_driver_is_no_part_of_it(prepared, tmp_path, monkeypatch):
     """Its README says to compile it in its folder. After that checks of style failed, and the guest was made anew."""
     driver, out = tmp_path / "driver", tmp_path / "out"

@@ -200,6 +200,14 @@ class Machine:
                     raise GuestError(f"QEMU did not listen within {seconds} s; see {self.log.name}") from None
                 time.sleep(0.05)
 
+    @contextlib.contextmanager
+    def open_channel(self, doing):
+        """What the system says of the agent's channel when QEMU is gone, as a GuestError."""
+        try:
+            yield
+        except OSError:
+            raise GuestError(f"the guest ended during: {doing}\n{self.why()}") from None
+
     def lines(self, deadline, doing):
         """Lines from the agent until `deadline` (monotonic seconds)."""
         while True:
@@ -212,9 +220,10 @@ class Machine:
             if self.process.poll() is not None:
                 raise GuestError(f"QEMU ended (status {self.process.returncode}) during: {doing}\n{self.why()}")
             if select.select([self.channel], [], [], min(wait, 1.0))[0]:
-                block = self.channel.recv(65536)
-                if not block:
-                    raise GuestError(f"the guest ended during: {doing}\n{self.why()}")
+                with self.open_channel(doing):
+                    block = self.channel.recv(65536)
+                    if not block:
+                        raise ConnectionResetError
                 self.rest += block
 
     def wait_agent(self, seconds):
@@ -228,7 +237,8 @@ class Machine:
         if "\n" in command:
             raise ValueError("expected a command of one line")
         self.number += 1
-        self.channel.sendall(f"{self.number} {command}\n".encode())
+        with self.open_channel(command):
+            self.channel.sendall(f"{self.number} {command}\n".encode())
         mark, output = SEPARATOR + str(self.number).encode() + b" ", []
         for line in self.lines(time.monotonic() + seconds, command):
             # A command whose output does not end in a newline has the mark behind it.

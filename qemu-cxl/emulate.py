@@ -194,12 +194,15 @@ def run(args, out):
 def shell(args, out):
     prepare.ready()
     some_packages(out, args.packages)
-    with machine_of(args, out, accelerator_of(args), shell=True) as machine:
+    accelerator = accelerator_of(args)
+    print(f"starting a guest with the topology '{args.topology}' under {accelerator.upper()}", flush=True)
+    print("Ctrl-A x ends it at any time; Ctrl-C and all else goes to the guest (Ctrl-A twice: one Ctrl-A)", flush=True)
+    with machine_of(args, out, accelerator, shell=True) as machine:
         first = machine.provision()[0]
         window = tracer_window(machine, first)
         command = java_command(window, "/merapi/out/jvm.log", default_program(args.rounds))
         print(f"{first['device']} is ready and traced from outside. Try:\n  {shlex.join(command)}\n")
-        print("'merapi list', 'cxl list' and 'lspci' show the devices; 'exit' ends the guest.", flush=True)
+        print("'merapi list', 'cxl list' and 'lspci' show the devices; 'exit' or Ctrl-A x ends the guest.", flush=True)
         machine.check("touch /run/merapi-shell")
         machine.process.wait()
     return 0

@@ -128,7 +128,8 @@ class Machine:
         options += ["-no-user-config", "-display", "none", "-no-reboot", "-kernel", prepare.VMLINUX]
         options += ["-initrd", prepare.INITRAMFS, "-append", words]
         if self.shell:
-            options += ["-chardev", "stdio,id=console,mux=off,signal=off", "-serial", "chardev:console"]
+            # Ctrl-C is the guest's; mux: Ctrl-A x ends QEMU, whatever the guest does.
+            options += ["-chardev", "stdio,id=console,mux=on,signal=off", "-serial", "chardev:console"]
         else:
             console = topologies.value(self.folder / "console.log")
             options += ["-chardev", f"file,id=console,path={console}", "-serial", "chardev:console"]

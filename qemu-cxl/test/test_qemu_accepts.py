@@ -3,6 +3,7 @@
 
 import json
 import os
+import pty
 import shutil
 import signal
 import socket
@@ -25,11 +26,11 @@ SECONDS = 120
 class Stopped:
     """A machine that is made and not started, and its QMP monitor."""
 
-    def __init__(self, machine):
+    def __init__(self, machine, terminal=None):
         self.path, self.log = f"{machine.private}/monitor", machine.folder / "qemu.log"
         command = [*machine.command(), "-S"]
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen(command, stdout=log, stderr=log)
+            self.process = subprocess.Popen(command, stdin=terminal, stdout=terminal or log, stderr=log)
         self.socket = socket.socket(socket.AF_UNIX)
         deadline = time.monotonic() + SECONDS
         while True:
@@ -98,6 +99,23 @@ def test_machine_of_each_topology(made, name):
     assert tree.count("dev: cxl-type3") == TOPOLOGIES[name].expanders
     shared = [m for m in memory if m["share"] and m["size"] == 256 * MIB]
     assert len(shared) == TOPOLOGIES[name].expanders
+
+
+def test_a_shells_guest_that_does_nothing_can_be_ended(made):
+    """From the terminal, by Ctrl-A x: all else goes to the guest, and one that did not boot held the terminal."""
+    machine = made("one")
+    machine.shell = True
+    ours, its = pty.openpty()
+    with open(ours, "r+b", buffering=0) as terminal:
+        stopped = Stopped(machine, terminal=its)
+        os.close(its)
+        try:
+            terminal.write(b"\x03")
+            assert stopped.call("query-status")["status"] == "prelaunch"
+            terminal.write(b"\x01x")
+            assert stopped.process.wait(SECONDS) == 0
+        finally:
+            stopped.end()
 
 
 def test_tracer_is_a_function_beside_the_expander(made, tmp_path):

@@ -13,6 +13,7 @@ import time
 import machine as machines
 import pytest
 import topology
+from children import die_with_parent
 from emulate import DEVICE_PROGRAM, lost_function
 from machine import Machine
 from native_fixtures import stop_process
@@ -30,8 +31,17 @@ class Stopped:
         self.path, self.log = f"{machine.private}/monitor", machine.folder / "qemu.log"
         command = [*machine.command(), "-S"]
         with open(self.log, "w") as log:
-            self.process = subprocess.Popen(command, stdin=terminal, stdout=terminal or log, stderr=log)
-        self.socket = socket.socket(socket.AF_UNIX)
+            self.process = subprocess.Popen(
+                command, stdin=terminal, stdout=terminal or log, stderr=log, preexec_fn=die_with_parent
+            )
+        self.socket, self.stream = socket.socket(socket.AF_UNIX), None
+        try:
+            self.connect()
+        except BaseException:
+            self.end()
+            raise
+
+    def connect(self):
         deadline = time.monotonic() + SECONDS
         while True:
             try:
@@ -62,7 +72,8 @@ class Stopped:
         return self.call("human-monitor-command", **{"command-line": "info qtree"})
 
     def end(self):
-        self.stream.close()
+        if self.stream is not None:
+            self.stream.close()
         self.socket.close()
         self.process.kill()
         self.process.wait()

@@ -15,7 +15,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
 import packages  # noqa: E402
-from common import exclusive, fail, say  # noqa: E402
+from common import CACHE_LOCKS, exclusive, fail, say  # noqa: E402
 
 DRIVER = packages.HERE.parent / "sw/driver"
 SCRIPTS = ("checkpatch.pl", "spelling.txt", "const_structs.checkpatch")
@@ -33,13 +33,25 @@ def scripts():
     """The folder with checkpatch.pl and what it reads, made when it is not there."""
     package, suite = source_package()
     folder = packages.STORE / f"checkpatch-{package}"
-    if all((folder / name).exists() for name in SCRIPTS):
-        return folder
-    with exclusive("checkpatch"), tempfile.TemporaryDirectory(prefix="merapi-checkpatch-") as work:
+
+    def whole():
+        return all((folder / name).exists() for name in SCRIPTS)
+
+    if not whole():
+        with exclusive(folder.name, CACHE_LOCKS):
+            # Another clone may have made it meanwhile.
+            if not whole():
+                fetch(package, suite, folder)
+    return folder
+
+
+def fetch(package, suite, folder):
+    """Make the folder; of a process that is alone."""
+    with tempfile.TemporaryDirectory(prefix="merapi-checkpatch-") as work:
         say(f"fetching checkpatch.pl ({package} of Debian {suite})")
-        fetch = [sys.executable, packages.HERE.parent / "tools/apt_root.py", "fetch", "--suite", suite]
-        fetch += ["--record", packages.STORE / "inputs.json", "--dest", work, package]
-        if subprocess.run(fetch, stdout=subprocess.DEVNULL).returncode:
+        command = [sys.executable, packages.HERE.parent / "tools/apt_root.py", "fetch", "--suite", suite]
+        command += ["--record", packages.STORE / "inputs.json", "--dest", work, package]
+        if subprocess.run(command, stdout=subprocess.DEVNULL).returncode:
             fail(f"could not fetch {package}; see above")
         deb = next(Path(work).glob("*.deb"))
         patterns = " ".join(f"'*/scripts/{name}'" for name in SCRIPTS)
@@ -49,10 +61,13 @@ def scripts():
         )
         if subprocess.run(["bash", "-o", "pipefail", "-c", take]).returncode:
             fail(f"expected {', '.join(SCRIPTS)} in {package}, found not all of them; see above")
-        folder.mkdir(parents=True, exist_ok=True)
+        part = folder.with_name(folder.name + ".part")
+        shutil.rmtree(part, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+        part.mkdir(parents=True)
         for name in SCRIPTS:
-            shutil.copy(Path(work) / name, folder / name)
-    return folder
+            shutil.copy(Path(work) / name, part / name)
+        part.rename(folder)
 
 
 def findings(files):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The launcher's parts without a guest: topologies, the agent's protocol, the archive, versions."""
 
+import errno
 import fcntl
 import json
 import os
@@ -399,7 +400,46 @@ def test_too_old_a_package_is_refused(capsys):
     assert "expected qemu at or above 11.1, found 10.0.2" in capsys.readouterr().err
 
 
+def test_checkpatch_of_a_shared_cache_is_fetched_once_and_whole(tmp_path, monkeypatch):
+    """Each clone that waited fetched it again, and what a full disk had cut off stayed for all."""
+    fetched, copy = [], shutil.copy
+
+    def run(command, **_):
+        if "fetch" in command:
+            fetched.append(command[-1])
+            time.sleep(0.5)
+            (Path(command[command.index("--dest") + 1]) / "source.deb").touch()
+        else:
+            for name in checkpatch.SCRIPTS:
+                (Path(re.search(r"-C '([^']*)'", command[-1])[1]) / name).write_text("whole")
+        return SimpleNamespace(returncode=0)
+
+    def copy_in_part(source, target):
+        Path(target).write_text("wh")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(packages, "STORE", tmp_path / "store")
+    monkeypatch.setattr(checkpatch, "CACHE_LOCKS", tmp_path / "locks", raising=False)
+    monkeypatch.setattr(checkpatch.subprocess, "run", run)
+    monkeypatch.setattr(checkpatch, "SCRIPTS", checkpatch.SCRIPTS[:1])
+    monkeypatch.setattr(checkpatch.shutil, "copy", copy_in_part)
+    with pytest.raises(OSError, match="No space left"):
+        checkpatch.scripts()
+    monkeypatch.setattr(checkpatch.shutil, "copy", copy)
+    clones = [threading.Thread(target=checkpatch.scripts) for _ in range(3)]
+    for clone in clones:
+        clone.start()
+    for clone in clones:
+        clone.join()
+    assert len(fetched) == 2
+    assert (checkpatch.scripts() / "checkpatch.pl").read_text() == "whole"
+
+
 def test_driver_is_in_the_kernels_style(prepared, tmp_path):
+    try:
+        checkpatch.scripts()
+    except SystemExit:
+        pytest.skip("checkpatch.pl could not be had; run 'make checkpatch' to see why")
     sources = sorted(checkpatch.DRIVER.glob("tracer*.[ch]"))
     assert len(sources) == 4 and checkpatch.findings(sources) == []
     source = checkpatch.DRIVER / "tracer_main.c"

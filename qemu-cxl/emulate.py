@@ -39,6 +39,8 @@ DEVICE_PROGRAM = NATIVE / "merapi-device"
 EXPANDER_BYTES = 1024 * MIB
 # Character device of the tracer's driver in the guest, and its PCI function there.
 TRACER, TRACER_FOLDER = "/dev/merapi0", "/sys/class/misc/merapi0/device"
+# A register of a PCI function that does not answer.
+NO_ANSWER = 0xFFFFFFFF
 # Elsewhere the bytes of the dax device are not those of one expander's file, so nothing outside could trace them.
 TRACED = ("one", "two", "pmem")
 # An emulated processor is some twenty times slower: fewer packages and rounds than `make run`; fewer still where the
@@ -133,11 +135,18 @@ def tracer_window(machine, found):
     return f"pci:{TRACER},{found['device']}"
 
 
-def lost_function(front, folder):
-    """What became of the tracer's PCI function, as sentences; to be asked while QEMU runs, which leaves at its end."""
+def function_answers(machine):
+    """Does the guest read what can be in a register of the tracer's PCI function?"""
+    status, engines = machine.run(f"cat {TRACER_FOLDER}/engines")
+    return status == 0 and int(engines) != NO_ANSWER
+
+
+def lost_function(front, answers, folder):
+    """What became of the tracer's PCI function, as sentences; to be asked while QEMU runs, which leaves at its end.
+    QEMU may find only by another access that it cannot use an answer that came too late: `answers` is asked first."""
     if not front.alive():
         return [f"the PCI function's process ended during the run; see {folder / 'device.log'}"]
-    if front.left():
+    if front.left() or not answers:
         return [f"QEMU gave up the PCI function during the run; see {folder / 'qemu.log'}"]
     return []
 
@@ -161,7 +170,8 @@ def run(args, out):
         status, read = run_java(machine, command, out / "jvm.log", args.seconds)
         java_s, cpu_s = time.monotonic() - java_begin, machine.cpu_seconds()
         interrupts = int(machine.check(f"cat {TRACER_FOLDER}/interrupts"))
-        lost, simulated = lost_function(machine.front, args.folder), machine.front.simulated()
+        lost = lost_function(machine.front, function_answers(machine), args.folder)
+        simulated = machine.front.simulated()
     result = report.build(read, args.device, command, status, simulated)
     result["emulation"] = {
         "topology": args.topology,

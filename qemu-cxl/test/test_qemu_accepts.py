@@ -152,7 +152,7 @@ def test_a_function_that_qemu_gives_up_is_told(made, tmp_path):
         stopped = Stopped(machine)
         try:
             stopped.tree()
-            assert lost_function(front, tmp_path) == []
+            assert lost_function(front, True, tmp_path) == []
             # Otherwise a reset, which the function has to answer, ends QEMU.
             stopped.call("set-action", reboot="reset")
             stop_process(front.process.pid)
@@ -164,7 +164,7 @@ def test_a_function_that_qemu_gives_up_is_told(made, tmp_path):
                 os.kill(front.process.pid, signal.SIGCONT)
             until(front.left)
             assert stopped.process.poll() is None
-            told = lost_function(front, tmp_path)
+            told = lost_function(front, True, tmp_path)
         finally:
             stopped.end()
     assert told == [f"QEMU gave up the PCI function during the run; see {tmp_path / 'qemu.log'}"]

@@ -160,6 +160,16 @@ def test_guest_that_goes_away(guest):
         made.run("ls", 5)
 
 
+def test_a_function_that_does_not_answer_is_told(guest, tmp_path):
+    """QEMU may not have left it yet: it waits for an answer, or has not read the one that came too late."""
+    made, agent = guest
+    front = SimpleNamespace(alive=lambda: True, left=lambda: False)
+    for answer, lost in (("3\n\x1e1 0", 0), (f"{0xFFFFFFFF}\n\x1e2 0", 1), ("no\n\x1e3 1", 1)):
+        agent.sendall(f"{answer}\n".encode())
+        told = emulate.lost_function(front, emulate.function_answers(made), tmp_path)
+        assert [str(tmp_path / "qemu.log") in line for line in told] == lost * [True]
+
+
 def test_provisioned_devices_are_read(guest):
     made, agent = guest
     # The guest met the second expander first.

@@ -89,7 +89,7 @@ def module(source, out, *variables):
     command = ["make", "-C", headers(kernel), f"M={work}", "W=1", "KCFLAGS=-Werror"]
     # Type information for tracers of the kernel, which needs pahole.
     command += ["CONFIG_DEBUG_INFO_BTF_MODULES=", *variables, "modules"]
-    # Much of what people set who compile kernels (ARCH, KBUILD_OUTPUT, LLVM) means this one, too, as do make's flags.
+    # Much of what people set who compile kernels (KBUILD_OUTPUT, LLVM) means this one, too, as do make's flags.
     environment = {name: value for name, value in os.environ.items() if name in KEPT or name.startswith("LC_")}
     environment["PATH"] = f"{compiler / 'usr/bin'}:{os.environ['PATH']}"
     log = out / "build.log"

@@ -118,6 +118,12 @@ def test_bounds_are_the_drivers_word(tracer, window):
     assert bounds() == (first, made["bytes"])
     second = type(tracer)(window, "/dev/dax0.1")
     assert second.round_trips(10)["round_trips"] == 10
+    # The memory of another window is large enough; where it is the host cannot see.
+    status, output = machine.run(f"merapi reset --timeout 1 {tracer.name}")
+    assert status != 0 and "or bounded to another part of the expander, which 'merapi doctor' tells?" in output
+    machine.check(
+        f"merapi doctor | grep -F 'tracer merapi0: traces 256 MiB from {first >> 20} MiB of mem0 on (dax0.1)'"
+    )
     machine.check(f"echo 1 > {tracer.folder}/reset")
     assert second.round_trips(10)["round_trips"] == 10, "bounded again after a reset"
     machine.merapi("destroy-window dax0.1")

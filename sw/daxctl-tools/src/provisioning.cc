@@ -66,9 +66,7 @@ std::vector<TracerFunction> tracers_beside(const std::string& expander) {
   const std::vector<Expander> memories = expanders();
   const Expander* memory = named(memories, expander);
   std::vector<TracerFunction> all = tracer_functions();
-  // Functions of one slot differ in what follows the dot.
-  const auto slot = [](const std::string& pci) { return pci.substr(0, pci.rfind('.')); };
-  std::erase_if(all, [&](const TracerFunction& t) { return memory == nullptr || slot(t.pci) != slot(memory->pci); });
+  std::erase_if(all, [&](const TracerFunction& t) { return memory == nullptr || !beside(t, *memory); });
   return all;
 }
 

@@ -228,11 +228,18 @@ std::vector<TracerFunction> tracer_functions() {
     if (name.rfind("merapi", 0) != 0 || !bytes) continue;
     std::error_code error;
     const std::string pci = fs::canonical(device, error).filename().string();
+    const auto engines = number(device + "/engines");
     found.push_back({name, dev_root() + "/" + name, pci, number_or(device + "/memory_bytes", 0),
                      number_or(device + "/window_offset", 0), *bytes, number_or(device + "/interrupts", 0),
-                     number_or(device + "/engines", 0)});
+                     engines.value_or(0), engines.has_value()});
   }
   return found;
+}
+
+bool beside(const TracerFunction& function, const Expander& expander) {
+  // Functions of one slot differ in what follows the dot.
+  const auto slot = [](const std::string& pci) { return pci.substr(0, pci.rfind('.')); };
+  return slot(function.pci) == slot(expander.pci);
 }
 
 int tracer_bound_refused(const TracerFunction& function) {

@@ -89,8 +89,11 @@ struct TracerFunction {
   uint64_t window_bytes = 0;   // 0: nothing
   uint64_t interrupts = 0;
   uint64_t engines = 0;  // started so far
+  bool answers = true;   // its registers can be read
 };
 std::vector<TracerFunction> tracer_functions();
+// Is it in the PCI slot of that expander?
+bool beside(const TracerFunction& function, const Expander& expander);
 // Sets a bound (window_offset, window_bytes). 0, or the errno value: EBUSY while somebody has the function open.
 int set_tracer_bound(const TracerFunction& function, const std::string& attribute, uint64_t value);
 // The errno value when they are not the caller's to set; 0: they are, or that shows only when they are set.

@@ -7,6 +7,7 @@
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -172,6 +173,45 @@ void check_dax(Findings* f) {
   }
 }
 
+// Where a tracer's PCI function is bounded to, and which dax device begins there: it is bounded in bytes of its
+// expander, and its host opens the two by their names.
+void check_tracers(Findings* f, const std::vector<Expander>& expanders) {
+  const std::vector<DaxDevice> devices = dax_devices();
+  for (const TracerFunction& t : tracer_functions()) {
+    const std::string check = "tracer " + t.name;
+    const auto memory =
+        std::find_if(expanders.begin(), expanders.end(), [&](const Expander& e) { return beside(t, e); });
+    const std::string of = memory == expanders.end() ? "its expander" : memory->name;
+    const std::string part =
+        human_bytes(t.window_bytes) + " from " + human_bytes(t.window_offset) + " of " + of + " on";
+    const DaxDevice* window = nullptr;
+    std::string known;  // a device of that expander
+    bool unknown = memory == expanders.end();
+    for (const DaxDevice& d : devices) {
+      const auto place = place_of(d);
+      unknown |= !place && (d.start == 0 || !d.region.empty());
+      if (!place || place->expander != of) continue;
+      if (known.empty()) known = d.name;
+      if (place->offset == t.window_offset) window = &d;
+    }
+    const std::string remedy = "merapi provision " + (!known.empty() ? known : unknown ? "daxX.Y" : of);
+    if (!t.answers)
+      f->add(check, Verdict::kBad, "does not answer",
+             "reset it (the file reset of PCI function " + t.pci + "); see dmesg");
+    else if (t.window_bytes == 0)
+      f->add(check, Verdict::kNote, "traces nothing", remedy);
+    else if (window != nullptr && t.window_bytes <= window->bytes)
+      f->add(check, Verdict::kGood, "traces " + part + " (" + window->name + ")");
+    else if (window != nullptr)
+      f->add(check, Verdict::kBad, "traces " + part + ", more than " + window->name + " has", remedy);
+    else if (unknown)
+      f->add(check, Verdict::kNote, "traces " + part + "; which dax device is there cannot be told",
+             "run it as root; one expander must be behind the device");
+    else
+      f->add(check, Verdict::kBad, "traces " + part + ", where no dax device begins", remedy);
+  }
+}
+
 void check_windows(Findings* f) {
   for (const UsedWindow& w : used_windows()) {
     const std::string check = "window " + w.name;
@@ -227,6 +267,7 @@ int doctor(const Options& o) {
   check_auto_online(&f);
   check_expanders(&f, all);
   check_dax(&f);
+  check_tracers(&f, all);
   check_windows(&f);
   check_device_process(&f);
   if (o.as_json) {

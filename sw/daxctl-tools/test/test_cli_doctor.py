@@ -215,3 +215,66 @@ def test_device_in_use_is_told(system):
         one = finding(system.run("doctor", "--json"), "dax dax0.0")
     assert one["verdict"] == "note"
     assert str(os.getpid()) in one["found"]
+
+
+@pytest.fixture
+def traced(system):
+    """An expander with a window, free room, and a tracer. Returns the system and what sets the tracer's bounds."""
+    system.expander("mem0")
+    system.region("region0", ["mem0"])
+    system.dax("dax0.0", size=384 << 20)
+    system.function(traces=384 << 20)
+
+    def bound(offset, length):
+        system.write("class/misc/merapi0/device/window_offset", offset)
+        system.write("class/misc/merapi0/device/window_bytes", length)
+
+    return system, bound
+
+
+def test_what_a_tracer_is_bounded_to(traced):
+    """A host opens tracer and dax device by their names, and no one compared their places."""
+    system, bound = traced
+    look = "tracer merapi0"
+    one = finding(system.run("doctor", "--json"), look)
+    assert (one["verdict"], one["found"]) == ("ok", "traces 384 MiB from 0 B of mem0 on (dax0.0)")
+    bound(0, 128 << 20)
+    assert finding(system.run("doctor", "--json"), look)["verdict"] == "ok"
+    for offset, length, verdict, words in (
+        (128 << 20, 256 << 20, "problem", "traces 256 MiB from 128 MiB of mem0 on, where no dax device begins"),
+        (0, 512 << 20, "problem", "traces 512 MiB from 0 B of mem0 on, more than dax0.0 has"),
+        (0, 0, "note", "traces nothing"),
+    ):
+        bound(offset, length)
+        one = finding(system.run("doctor", "--json"), look)
+        assert (one["verdict"], one["found"], one["remedy"]) == (verdict, words, "merapi provision dax0.0")
+    # What it says mends it.
+    assert system.run("provision", "dax0.0").status == OK
+    assert finding(system.run("doctor", "--json"), look)["verdict"] == "ok"
+
+
+def test_a_tracer_whose_windows_went_otherwise(traced):
+    """As by cxl destroy-region: it reaches what is the system's or somebody's next."""
+    system, _ = traced
+    for path in ("bus/dax/devices/dax0.0", "bus/cxl/devices/region0"):
+        (system.sys / path).unlink()
+    one = finding(system.run("doctor", "--json"), "tracer merapi0")
+    assert one["verdict"] == "problem" and one["found"].endswith("where no dax device begins")
+    assert one["remedy"] == "merapi provision mem0"
+
+
+def test_a_tracer_whose_place_cannot_be_told(traced):
+    """Physical addresses are root's."""
+    system, _ = traced
+    system.write("bus/dax/devices/dax0.0/resource", 0)
+    one = finding(system.run("doctor", "--json"), "tracer merapi0")
+    assert one["verdict"] == "note" and "as root" in one["remedy"]
+
+
+def test_a_tracer_that_does_not_answer(traced):
+    system, _ = traced
+    (system.sys / "class/misc/merapi0/device/engines").unlink()
+    done = system.run("doctor", "--json")
+    one = finding(done, "tracer merapi0")
+    assert done.status == FOUND
+    assert (one["verdict"], one["found"]) == ("problem", "does not answer") and "0000:0d:00.1" in one["remedy"]

@@ -14,8 +14,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tools"))
 
+import kbuild  # noqa: E402
 import packages  # noqa: E402
-from common import CACHE_LOCKS, exclusive, fail, say  # noqa: E402
+from common import fail, say  # noqa: E402
 
 DRIVER = packages.HERE.parent / "sw/driver"
 SCRIPTS = ("checkpatch.pl", "spelling.txt", "const_structs.checkpatch")
@@ -33,20 +34,11 @@ def scripts():
     """The folder with checkpatch.pl and what it reads, made when it is not there."""
     package, suite = source_package()
     folder = packages.STORE / f"checkpatch-{package}"
-
-    def whole():
-        return all((folder / name).exists() for name in SCRIPTS)
-
-    if not whole():
-        with exclusive(folder.name, CACHE_LOCKS):
-            # Another clone may have made it meanwhile.
-            if not whole():
-                fetch(package, suite, folder)
-    return folder
+    return packages.kept(folder, SCRIPTS, lambda part: fetch(package, suite, part))
 
 
-def fetch(package, suite, folder):
-    """Make the folder; of a process that is alone."""
+def fetch(package, suite, part):
+    """Fill the empty folder `part`."""
     with tempfile.TemporaryDirectory(prefix="merapi-checkpatch-") as work:
         say(f"fetching checkpatch.pl ({package} of Debian {suite})")
         command = [sys.executable, packages.HERE.parent / "tools/apt_root.py", "fetch", "--suite", suite]
@@ -61,13 +53,8 @@ def fetch(package, suite, folder):
         )
         if subprocess.run(["bash", "-o", "pipefail", "-c", take]).returncode:
             fail(f"expected {', '.join(SCRIPTS)} in {package}, found not all of them; see above")
-        part = folder.with_name(folder.name + ".part")
-        shutil.rmtree(part, ignore_errors=True)
-        shutil.rmtree(folder, ignore_errors=True)
-        part.mkdir(parents=True)
         for name in SCRIPTS:
             shutil.copy(Path(work) / name, part / name)
-        part.rename(folder)
 
 
 def findings(files):
@@ -82,9 +69,14 @@ def findings(files):
     return lines
 
 
+def sources():
+    """The driver's files in C."""
+    return [file for file in kbuild.sources(DRIVER) if file.suffix in (".c", ".h")]
+
+
 def main():
     argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter).parse_args()
-    found = findings(sorted(DRIVER.glob("tracer*.[ch]")))
+    found = findings(sources())
     for line in found:
         print(line)
     if not found:

@@ -155,7 +155,7 @@ def recipe():
     files += [HERE / "guest" / name for name in SCRIPTS]
     files += [source for name, more in TOOLS.items() for source in (HERE / f"guest/{name}.c", *more)]
     files += sorted((LIBMERAPI / "include/merapi").glob("*.h")) + sorted((LIBMERAPI / "src").glob("*.h"))
-    files += [DRIVER / "Kbuild", *sorted(DRIVER.glob("tracer*.[ch]"))]
+    files += kbuild.sources(DRIVER)
     return sha256(*files, *(packages.tree(name) / "packages.json" for name in ("kernel", "compiler", "guest")))
 
 

@@ -74,6 +74,12 @@ def headers(kernel):
     return folder
 
 
+def sources(folder):
+    """What a module is compiled of, of the files in its folder."""
+    others = ("*.md", ".*", *PRODUCTS)
+    return sorted(file for file in folder.iterdir() if file.is_file() and not any(map(file.match, others)))
+
+
 def module(source, out, *variables):
     """Compile the module in the folder `source` (with a Kbuild file), with `variables` (NAME=VALUE) on make's command
     line. Returns the .ko file, below `out`."""
@@ -84,7 +90,9 @@ def module(source, out, *variables):
     shutil.rmtree(out, ignore_errors=True)
     # Kbuild writes beside what it compiles.
     work = out / source.name
-    shutil.copytree(source, work, ignore=shutil.ignore_patterns("*.md", ".*", *PRODUCTS))
+    work.mkdir(parents=True)
+    for file in sources(source):
+        shutil.copy(file, work)
     (out / "libmerapi").symlink_to(packages.HERE.parent / "sw/libmerapi")
     command = ["make", "-C", headers(kernel), f"M={work}", "W=1", "KCFLAGS=-Werror"]
     # Type information for tracers of the kernel, which needs pahole.

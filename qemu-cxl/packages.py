@@ -93,19 +93,33 @@ def deb_of(debs, name, version):
     return found[0]
 
 
-def tree(name):
-    """The unpacked tree `name`, made when it is not there; packages.json in its folder says what it holds."""
-    path = tree_path(name)
-    if not (path / "packages.json").exists():
+def kept(path, files, fill):
+    """The folder `path` of the cache with `files` in it, made once for all clones: `fill` gets an empty folder, which
+    has its name only when it is whole."""
+
+    def whole():
+        return all((path / name).exists() for name in files)
+
+    if not whole():
         with exclusive(path.name, CACHE_LOCKS):
             # Another clone may have made it meanwhile.
-            if not (path / "packages.json").exists():
-                unpack(name, path)
+            if not whole():
+                part = path.with_name(path.name + ".part")
+                for old in (part, path):
+                    shutil.rmtree(old, ignore_errors=True)
+                part.mkdir(parents=True)
+                fill(part)
+                part.rename(path)
     return path
 
 
-def unpack(name, path):
-    """Make the tree `name` at `path`; of a process that is alone."""
+def tree(name):
+    """The unpacked tree `name`, made when it is not there; packages.json in its folder says what it holds."""
+    return kept(tree_path(name), ("packages.json",), lambda part: unpack(name, part))
+
+
+def unpack(name, part):
+    """Fill the empty folder `part` with the tree `name`."""
     recipe = wanted()[name]
     say(f"{name}: looking up {' '.join(recipe['packages'])} in Debian {recipe['suite']}")
     root = apt_root.AptRoot(recipe["suite"])
@@ -115,10 +129,6 @@ def unpack(name, path):
     debs = root.dir / "cache" / "debs"
     debs.mkdir(parents=True, exist_ok=True)
     download(root, packages, debs, f"{name}: downloading {len(packages)} packages, MB")
-    part = path.with_name(path.name + ".part")
-    shutil.rmtree(part, ignore_errors=True)
-    shutil.rmtree(path, ignore_errors=True)
-    part.mkdir(parents=True)
     # Merged /usr: packages of trixie hold files below /usr alone, and find /lib64/ld-linux through links.
     for folder in ("bin", "sbin", "lib", "lib64"):
         (part / f"usr/{folder}").mkdir(parents=True)
@@ -133,7 +143,6 @@ def unpack(name, path):
     progress.end()
     apt_root.record(STORE / "inputs.json", files, recipe["suite"])
     (part / "packages.json").write_text(json.dumps(packages, indent=1, sort_keys=True) + "\n")
-    part.rename(path)
 
 
 def loader_command(root, program, *arguments, name=None):

@@ -30,6 +30,7 @@ ORDER = (
     "pci_front",
     "pci_function",
     "qemu_parts",
+    "qemu_inputs",
     "qemu_accepts",
     "qemu_topologies",
     "qemu_window",

@@ -13,6 +13,7 @@ import time
 from pathlib import Path
 
 import pytest
+from native_fixtures import wait_until
 from pci_front import LEFT
 from vfio_client import (
     ARM,
@@ -32,7 +33,6 @@ from vfio_client import (
     WRITE,
     Client,
     front,
-    until,
 )
 
 
@@ -105,10 +105,10 @@ def test_engine_that_dies_is_replaced_and_the_connection_stays(tmp_path):
     with front(tmp_path, engine) as (process, path, _):
         client = Client(path)
         client.bound(0, 64 * MIB)
-        until(lambda: pid_file.exists() and pid_file.read_text().strip())
+        wait_until(lambda: pid_file.exists() and pid_file.read_text().strip())
         first = int(pid_file.read_text())
         os.kill(first, signal.SIGTERM)
-        until(lambda: client.read(BAR0, STARTS) == 2 and int(pid_file.read_text() or first) != first)
+        wait_until(lambda: client.read(BAR0, STARTS) == 2 and int(pid_file.read_text() or first) != first)
         assert process.poll() is None
         client.close()
 
@@ -118,9 +118,9 @@ def test_engine_ends_with_the_front(tmp_path):
     with front(tmp_path, ["sh", "-c", f"echo $$ > {pid_file}; exec sleep 1000"]) as (_, path, _):
         with contextlib.closing(Client(path)) as client:
             client.bound(0, 64 * MIB)
-        until(lambda: pid_file.exists() and pid_file.read_text().strip())
+        wait_until(lambda: pid_file.exists() and pid_file.read_text().strip())
         engine = int(pid_file.read_text())
-    until(lambda: not Path(f"/proc/{engine}").exists())
+    wait_until(lambda: not Path(f"/proc/{engine}").exists())
 
 
 def test_a_file_that_becomes_smaller_is_told(tmp_path):
@@ -129,7 +129,7 @@ def test_a_file_that_becomes_smaller_is_told(tmp_path):
     engine = ["sh", "-c", f"echo $$ > {pid_file}; exec sleep 1000"]
     with front(tmp_path, engine, status=3) as (process, path, window), contextlib.closing(Client(path)) as client:
         client.bound(0, 64 * MIB)
-        until(lambda: pid_file.exists() and pid_file.read_text().strip())
+        wait_until(lambda: pid_file.exists() and pid_file.read_text().strip())
         os.truncate(window, 0)
         assert client.read(BAR0, MAGIC).to_bytes(4, "little") == b"MRPI"
         # The answer may not come any more.
@@ -139,7 +139,7 @@ def test_a_file_that_becomes_smaller_is_told(tmp_path):
     log = (tmp_path / "front.log").read_text()
     assert log.startswith("merapi-pci-front: expected memory behind what is mapped, found that a file became smaller")
     engine = int(pid_file.read_text())
-    until(lambda: not Path(f"/proc/{engine}").exists())
+    wait_until(lambda: not Path(f"/proc/{engine}").exists())
     # Its socket is stale, and makes way.
     with front(tmp_path, ["sleep", "1000"]):
         pass
@@ -168,10 +168,10 @@ def test_a_client_that_leaves_is_told(tmp_path):
     with front(tmp_path, ["sleep", "1000"]) as (_, path, _), contextlib.closing(Client(path)) as kept:
         assert kept.read(BAR0, MAGIC) and log.read_text() == ""
         kept.socket.shutdown(socket.SHUT_RDWR)
-        until(lambda: log.read_text() == f"{LEFT}\n")
+        wait_until(lambda: log.read_text() == f"{LEFT}\n")
         with contextlib.closing(Client(path)) as dropped:
             dropped.socket.sendall(struct.pack("<HHIII", 1, READ, 8, 0, 0))
-            until(lambda: log.read_text().count(LEFT) == 2)
+            wait_until(lambda: log.read_text().count(LEFT) == 2)
         served = Client(path)
         assert served.read(BAR0, MAGIC)
     # It is the front that ended.
@@ -245,7 +245,7 @@ def test_an_interrupt_that_finds_no_room_holds_up_nobody(tmp_path, kind):
         client.bound(0, 64 * MIB)
         client.set_vector(fd)
         client.write(BAR0, ARM, 1)  # news are there
-        until(lambda: client.read(BAR0, SENT) == 1)
+        wait_until(lambda: client.read(BAR0, SENT) == 1)
         assert ends_at_once(process)
 
 

@@ -11,6 +11,7 @@ import time
 
 import pytest
 from gen_contract import offset_of
+from native_fixtures import wait_until
 from vfio_client import (
     ARM,
     BAR0,
@@ -37,7 +38,6 @@ from vfio_client import (
     event,
     fired,
     front,
-    until,
 )
 
 RUNG = offset_of("host_index", "doorbell")
@@ -86,7 +86,7 @@ def test_registers(served):
     client, _ = served
     assert client.read(BAR0, MAGIC).to_bytes(4, "little") == b"MRPI"
     assert client.read(BAR0, SIZE) == 64 * MIB
-    until(lambda: client.read(BAR0, STATUS) == 1)
+    wait_until(lambda: client.read(BAR0, STATUS) == 1)
     assert client.read(BAR0, 0x800) == 0xFFFFFFFF
     assert client.read(BAR0, MAGIC, 2) == 0xFFFF, "registers are read whole"
 
@@ -169,34 +169,34 @@ def test_no_event_is_lost_in_many_round_trips(served):
 
 def test_reset_starts_a_new_engine_and_disarms(served):
     client, page = served
-    until(lambda: client.read(BAR0, STARTS) == 1)
+    wait_until(lambda: client.read(BAR0, STARTS) == 1)
     client.write(BAR0, ARM, 0)
     client.write(BAR0, RESET_REGISTER, 1)
-    until(lambda: client.read(BAR0, STARTS) == 2 and client.read(BAR0, STATUS) == 1)
+    wait_until(lambda: client.read(BAR0, STARTS) == 2 and client.read(BAR0, STATUS) == 1)
     assert client.read(BAR0, SENT) == 0
     client.write(CONFIG, 4, 2, 2)
     assert client.call(RESET)[0] == 0
     assert client.read(CONFIG, 4, 2) == 0, "configuration space is as at the start"
-    until(lambda: client.read(BAR0, STATUS) == 0)
+    wait_until(lambda: client.read(BAR0, STATUS) == 0)
     client.bound(0, 64 * MIB)
-    until(lambda: client.read(BAR0, STARTS) == 3)
+    wait_until(lambda: client.read(BAR0, STARTS) == 3)
     client.write(CONFIG, 0x10, 0xFEA00000)
     client.write(CONFIG, DEVICE_CONTROL, 0x8000, 2)
-    until(lambda: client.read(BAR0, STATUS) == 0)
+    wait_until(lambda: client.read(BAR0, STATUS) == 0)
     assert client.read(BAR0, STARTS) == 3
     assert client.read(CONFIG, 0x10) == 0 and client.read(CONFIG, DEVICE_CONTROL, 2) == 0
 
 
 def test_waking_from_d3hot_resets(served):
     client, _ = served
-    until(lambda: client.read(BAR0, STARTS) == 1)
+    wait_until(lambda: client.read(BAR0, STARTS) == 1)
     at = client.read(CONFIG, 0x34, 1)
     while client.read(CONFIG, at, 1) != POWER_MANAGEMENT:
         at = client.read(CONFIG, at + 1, 1)
         assert at, "no such capability"
     assert client.read(CONFIG, at + 1, 1) == 0, "the last one"
     client.bound(0, 32 * MIB)
-    until(lambda: client.read(BAR0, STARTS) == 2)
+    wait_until(lambda: client.read(BAR0, STARTS) == 2)
     for state in (0, 1, 2):
         client.write(CONFIG, at + 4, state, 2)
         assert client.read(CONFIG, at + 4) == 0, "D0, and no states between it and D3hot"
@@ -205,7 +205,7 @@ def test_waking_from_d3hot_resets(served):
     assert (client.read(BAR0, LENGTH), client.read(BAR0, STARTS)) == (32 * MIB, 2)
     client.write(CONFIG, at + 4, 0, 2)
     assert (client.read(CONFIG, at + 4), client.read(BAR0, LENGTH)) == (0, 0)
-    until(lambda: client.read(BAR0, STATUS) == 0)
+    wait_until(lambda: client.read(BAR0, STATUS) == 0)
     assert client.read(BAR0, STARTS) == 2
 
 
@@ -216,9 +216,9 @@ def test_bounds_are_taken_by_reset(tmp_path):
         client = Client(path)
         assert client.bounds() == [0, 0]
         assert client.bound(0, 64 * MIB) == [0, 64 * MIB]
-        until(lambda: told.exists() and told.read_text())
+        wait_until(lambda: told.exists() and told.read_text())
         assert client.bound(32 * MIB, 16 * MIB) == [32 * MIB, 16 * MIB]
-        until(lambda: client.read(BAR0, STARTS) == 2 and len(told.read_text().splitlines()) == 2)
+        wait_until(lambda: client.read(BAR0, STARTS) == 2 and len(told.read_text().splitlines()) == 2)
         assert told.read_text().splitlines() == [str(window), f"{window}@{32 * MIB}+{16 * MIB}"]
         # The control page is where the window begins.
         page = mmap.mmap(file.fileno(), 64 * MIB)
@@ -254,9 +254,9 @@ def test_nothing_is_traced_without_a_window(tmp_path):
         assert [client.read(BAR0, at) for at in (STATUS, STARTS, SENT)] == [0, 0, 0]
         for number in (1, 2):
             client.bound(0, 16 * MIB)
-            until(lambda: client.read(BAR0, STATUS) == 1)
+            wait_until(lambda: client.read(BAR0, STATUS) == 1)
             assert client.bound(2 * MIB, 0) == [2 * MIB, 0]
-            until(lambda: client.read(BAR0, STATUS) == 0)
+            wait_until(lambda: client.read(BAR0, STATUS) == 0)
             assert client.read(BAR0, STARTS) == number
         client.close()
         page.close()
@@ -275,13 +275,13 @@ def test_a_function_reset_leaves_other_windows_alone(tmp_path):
         page = mmap.mmap(file.fileno(), 4096)
         client = Client(path)
         client.bound(32 * MIB, 16 * MIB)
-        until(lambda: client.read(BAR0, STATUS) == 1)
+        wait_until(lambda: client.read(BAR0, STATUS) == 1)
         page[GENERATION : GENERATION + 8] = struct.pack("<Q", 2)
         before = page[:]
         assert client.call(RESET)[0] == 0
         time.sleep(0.5)
         client.bound(32 * MIB, 16 * MIB)
-        until(lambda: client.read(BAR0, STATUS) == 1)
+        wait_until(lambda: client.read(BAR0, STATUS) == 1)
         assert page[:] == before
         client.close()
         page.close()

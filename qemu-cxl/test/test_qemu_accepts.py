@@ -16,10 +16,9 @@ import topology
 from children import die_with_parent
 from emulate import DEVICE_PROGRAM, lost_function
 from machine import Machine
-from native_fixtures import stop_process
+from native_fixtures import stop_process, wait_until
 from pci_front import FRONT, PciFront
 from topology import MIB, TOPOLOGIES
-from vfio_client import until
 
 SECONDS = 120
 
@@ -159,10 +158,10 @@ def test_a_function_that_qemu_gives_up_is_told(made, tmp_path):
             try:
                 # It answers when all is reset.
                 stopped.tell("system_reset")
-                until(lambda: "timed out waiting for reply" in stopped.log.read_text(), SECONDS)
+                wait_until(lambda: "timed out waiting for reply" in stopped.log.read_text(), SECONDS)
             finally:
                 os.kill(front.process.pid, signal.SIGCONT)
-            until(front.left)
+            wait_until(front.left)
             assert stopped.process.poll() is None
             told = lost_function(front, True, tmp_path)
         finally:

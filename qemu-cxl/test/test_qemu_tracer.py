@@ -2,10 +2,10 @@
 """The tracer's PCI function in the shared guest: registers, driver, doorbell and interrupt."""
 
 import re
-import time
 
 import pytest
 from gen_contract import offset_of
+from native_fixtures import wait_until
 from topology import MIB
 
 ROUND_TRIPS = 2000
@@ -13,6 +13,8 @@ ROUND_TRIPS = 2000
 ABSENT = 3
 # How many lines merapi-driver-check prints when it comes to its end.
 DRIVER_CHECKS = 79
+# Seconds that an emulated guest may take.
+PATIENCE = 60
 
 
 def read_register(machine, bar, offset):
@@ -23,13 +25,6 @@ def function_bar(machine, folder):
     """Where the registers are of a function that has no driver, enabled."""
     machine.check(f"echo 1 > {folder}/enable")
     return int(machine.check(f"head -n 1 {folder}/resource").split()[0], 0)
-
-
-def wait_for(condition, seconds=60):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {seconds} s"
-        time.sleep(0.1)
 
 
 def test_function_beside_the_expander(window):
@@ -47,7 +42,7 @@ def test_function_beside_the_expander(window):
     assert [read_register(machine, bar, at) for at in (0x18, 0x24, 0x30, 0x34)] == [0, 0, 0, 0], "no window, no engine"
     for engines, length in ((1, window.found["bytes"]), (1, 0)):
         machine.check(f"busybox devmem {bar + 0x30:#x} 32 {length}; busybox devmem {bar + 0x20:#x} 32 1")
-        wait_for(lambda running=length != 0: read_register(machine, bar, 0x18) == running)
+        wait_until(lambda running=length != 0: read_register(machine, bar, 0x18) == running, PATIENCE)
         assert read_register(machine, bar, 0x24) == engines
     machine.check(f"echo 0 > {folder}/enable")
     assert machine.front.alive()
@@ -153,14 +148,14 @@ def test_one_user_at_a_time(tracer):
 def test_last_close_resets(tracer):
     engines = tracer.attribute("engines")
     tracer.machine.check(f"exec 5<>{tracer.device}")
-    wait_for(lambda: tracer.attribute("engines") == engines + 1)
+    wait_until(lambda: tracer.attribute("engines") == engines + 1, PATIENCE)
     assert tracer.round_trips(10)["round_trips"] == 10
 
 
 def test_function_reset_brings_a_fresh_engine(tracer):
     engines = tracer.attribute("engines")
     tracer.machine.check(f"echo 1 > {tracer.folder}/reset")
-    wait_for(lambda: tracer.attribute("engines") > engines)
+    wait_until(lambda: tracer.attribute("engines") > engines, PATIENCE)
     assert tracer.round_trips(10)["round_trips"] == 10
 
 
@@ -174,10 +169,10 @@ def test_function_goes_under_a_user(tracer, how, way):
     driver = "/sys/bus/pci/drivers/merapi_tracer"
     interrupts, engines = tracer.attribute("interrupts"), tracer.attribute("engines")
     machine.check(f"merapi-ring {tracer.device} {tracer.memory} 10000000 {way} >/run/ring 2>&1 &")
-    wait_for(lambda: tracer.attribute("interrupts") > interrupts)
+    wait_until(lambda: tracer.attribute("interrupts") > interrupts, PATIENCE)
     assert tracer.attribute("engines") == engines
     machine.check(f"echo 1 > {path}/remove" if how == "remove" else f"basename {path} > {driver}/unbind")
-    wait_for(lambda: machine.run("pidof merapi-ring")[0] != 0)
+    wait_until(lambda: machine.run("pidof merapi-ring")[0] != 0, PATIENCE)
     # It is told by the driver, unless it sees first that a fresh engine has begun, with empty rings.
     assert re.search("Input/output error|complete: Bad message", machine.check("cat /run/ring"))
     assert machine.run(f"test -e {tracer.device}")[0] != 0
@@ -185,7 +180,7 @@ def test_function_goes_under_a_user(tracer, how, way):
         machine.check("echo 1 > /sys/bus/pci/rescan")
     else:
         bar = function_bar(machine, path)
-        wait_for(lambda: read_register(machine, bar, 0x18) == 0)
+        wait_until(lambda: read_register(machine, bar, 0x18) == 0, PATIENCE)
         assert read_register(machine, bar, 0x24) == engines
         machine.check(f"echo 0 > {path}/enable; basename {path} > {driver}/bind")
     tracer.bind()
@@ -199,11 +194,11 @@ def test_function_has_its_name_again_under_a_user(tracer):
     path = machine.check(f"readlink -f {tracer.folder}")
     driver = "/sys/bus/pci/drivers/merapi_tracer"
     machine.check(f"sleep 600 5<>{tracer.device} >/dev/null 2>&1 & echo $! > /run/holder")
-    wait_for(lambda: machine.run(f"ls -l /proc/$(cat /run/holder)/fd | grep -q {tracer.device}")[0] == 0)
+    wait_until(lambda: machine.run(f"ls -l /proc/$(cat /run/holder)/fd | grep -q {tracer.device}")[0] == 0, PATIENCE)
     machine.check(f"basename {path} > {driver}/unbind; basename {path} > {driver}/bind")
     assert machine.run(f"test -c {tracer.device}")[0] == 0
     tracer.bind()
     assert tracer.round_trips(10)["round_trips"] == 10, "the old user has the old function"
     machine.check("kill $(cat /run/holder)")
-    wait_for(lambda: machine.run("test -e /proc/$(cat /run/holder)")[0] != 0)
+    wait_until(lambda: machine.run("test -e /proc/$(cat /run/holder)")[0] != 0, PATIENCE)
     assert tracer.round_trips(10)["round_trips"] == 10

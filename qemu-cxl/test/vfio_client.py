@@ -8,7 +8,6 @@ import select
 import socket
 import struct
 import subprocess
-import time
 from pathlib import Path
 
 import pytest
@@ -106,13 +105,6 @@ def front(folder, engine, status=0):
 
 def event(page, value):
     page[EVENT : EVENT + 4] = struct.pack("<I", value)
-
-
-def until(condition, seconds=10):
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "not within time"
-        time.sleep(0.01)
 
 
 def fired(fd, seconds):

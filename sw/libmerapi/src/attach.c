@@ -160,10 +160,7 @@ static int handshake(struct merapi_window* window, uint64_t timeout_us, struct m
                          window->transport->farewell != NULL ? window->transport->farewell(window) : "it is gone");
     return merapi_fail(error, -ETIMEDOUT,
                        "expected the device at %s to answer within %" PRIu64 " us, found nothing; is it stopped%s?",
-                       window->path, timeout_us,
-                       window->transport == &merapi_transport_pci
-                           ? ", or bounded to another part of the expander, which 'merapi doctor' tells"
-                           : "");
+                       window->path, timeout_us, window->transport->silence != NULL ? window->transport->silence : "");
   }
   return check_identity(window, error);
 }

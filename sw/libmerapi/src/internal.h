@@ -35,6 +35,9 @@ struct merapi_transport {
   bool (*gone)(struct merapi_window* window);
   /* Why a device that was there went away, in words (static or window-owned storage). NULL: nothing more is known. */
   const char* (*farewell)(struct merapi_window* window);
+  /* Why a device may not answer, beside being stopped, in words that go on after "is it stopped". NULL: nothing more.
+   */
+  const char* silence;
   /* A FUTEX_WAKE on the window reaches the other side. */
   bool futex;
   /* The memory is a devdax device: it can only be mapped, and nothing tells whether there still is a device behind. */

@@ -88,6 +88,7 @@ const struct merapi_transport merapi_transport_pci = {
     .size = pci_size,
     .connect = pci_connect,
     .gone = pci_gone,
+    .silence = ", or bounded to another part of the expander, which 'merapi doctor' tells",
     .devdax = true,
     .ring = pci_ring,
     .wait = pci_wait,
